@@ -73,8 +73,7 @@ class Libraries:
             self.torch.cuda.synchronize()
         elif library == "morpho" and self.device != "cpu":
             self.mo.realise(*[leaf for leaf in leaves(value) if isinstance(leaf, self.mo.Tensor)])
-            for leaf in leaves(value)[:1]:
-                leaf.ravel()[:1].numpy()
+            self.mo.synchronize(self.device)
 
     def numpy(self, value: Any) -> Any:
         if isinstance(value, self.mo.Tensor):
@@ -138,7 +137,7 @@ def _own_gradient(call: Callable[..., Any], slopes: Sequence[int], arguments: li
         return value, *leaves(pull(cotangent))
 
     moved = [arguments[place] for place in slopes]
-    cotangent = mo.asarray(_cotangent(values(*moved).shape)).astype(values(*moved).dtype)
+    cotangent = mo.asarray(_cotangent(values(*moved).shape), device=moved[0].device).astype(values(*moved).dtype)
     mo.realise(cotangent)
     compiled = mo.compile(gradient)
     return (lambda *_: compiled(cotangent, moved, others)), []

@@ -42,7 +42,7 @@ from morpho.tensor.control.branches import cond, switch
 from morpho.tensor.control.loops import fori_loop, map, scan, while_loop
 from morpho.tensor.convert import public_asarray as asarray
 from morpho.tensor.core import Tensor, realise
-from morpho.tensor.device import choose_device, device, device_states, devices, pin
+from morpho.tensor.device import choose_device, device, device_states, devices, pin, synchronize
 from morpho.tensor.functions.create import (
     arange,
     empty,
@@ -247,7 +247,7 @@ __all__ = [
     "float32", "float64", "complex64", "complex128", "astype", "broadcast_arrays", "broadcast_to", "can_cast",
     "finfo", "iinfo", "isdtype", "result_type",
     # creation
-    "choose_device", "device", "device_states", "devices", "pin",
+    "choose_device", "device", "device_states", "devices", "pin", "synchronize",
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid",
     "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
     # elementwise

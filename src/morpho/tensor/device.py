@@ -55,6 +55,18 @@ def choose_device(nbytes: int = 0, kind: str = "cuda") -> str:
     return best_of(states(names, backend_of), nbytes).device
 
 
+def synchronize(device: str = "") -> None:
+    """Wait until a device has done what was queued on it, and raise the first error there; without a name, all of them.
+
+    Values that nobody has looked at are not computed by this: `mo.realise(x)`.
+
+    >>> import morpho as mo
+    >>> mo.synchronize()
+    """
+    for name in [canonical(device, "synchronize")] if device else all_devices():
+        backend_of(name).synchronize()
+
+
 def pin(array: Any, device: str = "cuda") -> np.ndarray:
     """A copy of an array in pinned memory, which a GPU reads at the full speed of its bus: `mo.asarray(pinned,
     device="cuda")` and `x.to("cuda")` of it take no detour. Where a device has none, it is a plain copy.

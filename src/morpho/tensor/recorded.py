@@ -18,7 +18,6 @@ import numpy as np
 
 from morpho.base import settings
 from morpho.base.dtypes import DType
-from morpho.runtime.memory.buffer import OffHost
 from morpho.tensor import at_once
 from morpho.tensor import recording as trie
 from morpho.tensor.autodiff.grad_mode import tracing
@@ -71,8 +70,7 @@ def unary(function: Callable[..., Any]) -> Callable[..., Any]:
         else:
             operand = _operand(recording, x)
             if operand is None:
-                _count(function)
-                return function(x)
+                return _apart(function, call)(x)
         step = recording.step.after
         if step.function is function and step.arguments[0] is operand:
             recording.step = step
@@ -82,18 +80,27 @@ def unary(function: Callable[..., Any]) -> Callable[..., Any]:
             recording.results.append(made)
             return made
         made = recording.record(function, (operand,))
-        if made is NEVER:
-            _count(function)
-            return function(x)
-        return made
+        return _apart(function, call)(x) if made is NEVER else made
 
     return call
 
 
-def _count(function: Callable[..., Any]) -> None:
-    """Count an operation that cannot be recorded: its result is a graph."""
+def _apart(function: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function for an operation that this recording cannot hold: one on another device can, else it is a graph, and
+    counted. The caller calls it: who explains a wrong call counts frames."""
+    if local.wanted is not None and trie.begin_elsewhere():
+        return functools.partial(_again, call)
     name = function.__name__
     counts.unrecorded[name] = counts.unrecorded.get(name, 0) + 1
+    return function
+
+
+def _again(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    local.is_again = True
+    try:
+        return call(*args, **kwargs)
+    finally:
+        local.is_again = False
 
 
 def binary(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,15 +123,13 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
             if left is None or left.tracked:
                 left = recording.operand(x1, x1) if x1._storage is not recording else _operand(recording, x1)
                 if left is None:
-                    _count(function)
-                    return function(x1, x2)
+                    return _apart(function, call)(x1, x2)
             if type(x2) is kind:
                 right = x2._node if x2._storage is recording else recording.known.get(id(x2._layout))
                 if right is None or right.tracked:
                     right = _operand(recording, x2)
                     if right is None:
-                        _count(function)
-                        return function(x1, x2)
+                        return _apart(function, call)(x1, x2)
                 step = recording.step.after
                 if step.function is function and step.arguments[0] is left and step.arguments[1] is right:
                     recording.step = step
@@ -148,10 +153,7 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
                         recording.results.append(made)
                         return made
         made = _recorded_pair(recording, function, x1, x2)
-        if made is NEVER:
-            _count(function)
-            return function(x1, x2)
-        return made
+        return _apart(function, call)(x1, x2) if made is NEVER else made
 
     return call
 
@@ -262,10 +264,7 @@ def recorded(function: Function) -> Function:
                     and recording.step.slot < recording.limit:
                 return recording.take(step)
         made = _record(recording, function, args, kwargs)
-        if made is NEVER:
-            _count(function)
-            return function(*args, **kwargs)
-        return made
+        return _apart(function, call)(*args, **kwargs) if made is NEVER else made
 
     return cast(Function, call)
 
@@ -312,10 +311,7 @@ def view(function: Function) -> Function:
             if made is not None:
                 return made
         made = _record(recording, function, args, kwargs)
-        if made is NEVER:
-            _count(function)
-            return function(*args, **kwargs)
-        return made
+        return _apart(function, call)(*args, **kwargs) if made is NEVER else made
 
     return cast(Function, call)
 
@@ -369,8 +365,7 @@ def view_of_realised(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     layout, record = x._layout, x._record
     track = getattr(x, "_track", None)
     storage = x._storage
-    if track is not None or layout is None or record is None or isinstance(storage, OffHost) \
-            or x._layout is not layout:
+    if track is not None or layout is None or record is None or x._layout is not layout:
         return None
     kind = record[_KIND:]  # dtype, sizes and strides
     try:

@@ -216,7 +216,7 @@ def _form_of(path: list[Step], wanted: list[Step]) -> _Form | None:
                 parts.append((INPUT, len(shape), dtype, tracked))
             else:
                 parts.append((one.function, one.names, *[_formed(argument, others) for argument in one.arguments]))
-        key = (*parts, None, *[one.slot for one in wanted], settings.get().code_key())
+        key = (*parts, path[0].home, *[one.slot for one in wanted], settings.get().code_key())
         form = _forms.get(key)
     except (Unknown, TypeError):
         return None

@@ -23,12 +23,14 @@ from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
 
+from morpho.backends.registry import memory_of
 from morpho.base import settings
 from morpho.base.dtypes import float64, int64
-from morpho.base.errors import user_place
+from morpho.base.errors import DeviceError, user_place
 from morpho.ir.node import Node, build, make
 from morpho.ir.op import REGISTRY
 from morpho.runtime.memory.buffer import Buffer, OffHost
+from morpho.runtime.memory.device_memory import moved
 from morpho.runtime.trace import spans
 from morpho.tensor import at_once, recorded_programs
 from morpho.tensor.autodiff.grad_mode import ARGUMENT, Tracked, tracing
@@ -53,7 +55,9 @@ from morpho.tensor.steps import (
     is_tracked,
     number_node,
     path_of,
+    root_of,
     signature,
+    steps_of,
     substituted,
 )
 
@@ -117,7 +121,9 @@ class Recording:
             if value._node is not None and (leaf := self._leaf(value)) is not None:
                 return leaf  # computed, and yet nobody has put it on a device
             storage = value._storage
-            if value._layout is not layout or isinstance(storage, OffHost):
+            if value._layout is not layout:
+                return None
+            if (isinstance(storage, OffHost) or self.step.home) and not self._reaches(storage):
                 return None
             known = self._input(x, storage, layout, value._record)
             if known is None:
@@ -139,12 +145,27 @@ class Recording:
             buffer = node.payload
             if isinstance(buffer.storage, OffHost):
                 return None
-            value = _kind[0].of_buffer(buffer)
+            value = _kind[0].of_buffer(moved(buffer, self.step.home) if self.step.home else buffer)
             value._node = node  # held, so that no id is given out again
-            known = self._input(x, buffer.storage, value._layout, value._record, node)
+            known = self._input(x, value._storage, value._layout, value._record, node)
             if known is not None:
                 self.inputs[-1]._node = node
         return known
+
+    def _reaches(self, storage: Any) -> bool:
+        """Whether this recording is on the device of that memory, or can be from now on. Where it is not, `elsewhere`
+        begins one that is."""
+        device = storage.device if isinstance(storage, OffHost) else ""
+        if device == self.step.home:
+            return True
+        if not device and settings.get().device != "cpu":
+            return False
+        if self.step.parent is None:
+            self.step = root_of(device)
+            return True
+        if self is local.recording:
+            local.wanted = device
+        return False
 
     def _input(self, x: Any, storage: Any, layout: Any, record: Any, node: Any = None) -> Step | None:
         track = getattr(x, "_track", None)
@@ -163,8 +184,10 @@ class Recording:
         key = step.arguments
         if tracked:
             self.is_deep = True
-        if step.function is not INPUT or key[1] != shape or key[2] is not dtype or key[3] is not tracked:
-            key = INPUT, shape, dtype, tracked
+        place = INPUT if node is None else NOWHERE
+        if step.function is not INPUT or key[0] is not place or key[1] != shape or key[2] is not dtype \
+                or key[3] is not tracked:
+            key = place, shape, dtype, tracked
             step = self.step.following.get(key) or self._new_input(key)
             self.step.after = step
         self.step = step
@@ -181,10 +204,10 @@ class Recording:
         return step
 
     def _new_input(self, key: tuple[Any, ...]) -> Step:
-        _, shape, dtype, tracked = key
+        place, shape, dtype, tracked = key
         parent = self.step
         node = make(REGISTRY["parameter"], (), {"index": parent.slot + 1, "shape": shape, "dtype": dtype,
-                                                "recorded": True})
+                                                "recorded": True}, device=parent.home if place is INPUT else "")
         step = Step(parent, INPUT, key, (), node)
         step.inputs += 1
         step.nbytes = dtype.itemsize
@@ -252,10 +275,12 @@ class Recording:
         key = (function, names, *[exact_key(argument) for argument in arguments])
         step = parent.following.get(key)
         if step is None:
-            failure = (function, names, *[signature(argument) for argument in arguments])
+            failure = (parent.home, function, names, *[signature(argument) for argument in arguments])
             if failure in _failures:
                 return NEVER
             step = built(self, key, function, arguments, names, ())
+            if step is NEVER and local.wanted is not None:
+                return NEVER
             if step is NEVER:
                 if len(_failures) >= MOST_SITES:
                     _failures.clear()
@@ -314,6 +339,9 @@ class Recording:
         False where nothing was computed."""
         results = self.results
         alive = [x for x in results if getrefcount(x) > UNUSED and x._storage is self] if COUNTED else ()
+        home = self.step.home
+        if home:
+            alive = [x for x in alive if x._node.device]  # others compute themselves, where they are wanted
         if len(alive) != 1:
             live: Any = tuple([x._node for x in alive])
         else:
@@ -324,7 +352,7 @@ class Recording:
         inputs = self.inputs
         local.recording = None
         try:
-            values = plan(*inputs, vector(self.numbers)) if self.numbers else plan(*inputs)
+            values = plan(*inputs, vector(self.numbers, home)) if self.numbers else plan(*inputs)
         except Exception:
             local.recording = self
             return False  # it is computed once more, and then value by value
@@ -332,7 +360,7 @@ class Recording:
             local.recording = self
             raise
         counts.runs += 1
-        if self.step.slot - self.step.inputs < at_once.FEW:
+        if not home and self.step.slot - self.step.inputs < at_once.FEW:
             at_once.note_look(self, evaluator_counts[0])
             if live is self.step:
                 at_once.learn(self, plan)
@@ -382,10 +410,12 @@ class Recording:
         try:
             alive = [x for x in results if getrefcount(x) > UNUSED and x._storage is self] if COUNTED else \
                 [x for x in results if x._storage is self]
-            if alive and ((is_silent := is_quiet() and tracing.body is None) or _is_usual()):
+            if self.step.home and self.step.home != settings.get().device:
+                alive = [x for x in alive if x._node.device]  # others compute themselves, where they are wanted
+            if alive and ((is_silent := is_quiet() and tracing.body is None) or _is_usual(self.step.home)):
                 live = alive[0]._node if len(alive) == 1 else tuple([x._node for x in alive])
                 plan = self.step.plans.get(live) or plan_of(self.step, alive)
-                inputs = [*self.inputs, vector(self.numbers)] if self.numbers else self.inputs
+                inputs = [*self.inputs, vector(self.numbers, self.step.home)] if self.numbers else self.inputs
                 counts.runs += 1
                 try:
                     values = plan(*inputs) if is_silent and spans.sink is None else self._call(plan, inputs)
@@ -438,6 +468,21 @@ class Recording:
                 for name, value in zip(names, before, strict=True):
                     if getattr(tracing, name) is not value:
                         setattr(tracing, name, value)
+
+    def dissolve(self) -> None:
+        """Give values that follow from arrays and numbers alone, which lie nowhere yet, the graph they were built as:
+        they go to the device of what they meet."""
+        placed: set[Step] = set()
+        for one in path_of(self.step):
+            if one.arguments[0] is INPUT if one.function is INPUT else any(
+                    step in placed for step in steps_of(one.arguments)):
+                placed.update((one, *one.picks))
+        for x in self.results:
+            if x._storage is self and x._node not in placed:
+                node = self.node_of(x._node)
+                with _settling:
+                    if x._storage is self:
+                        x._node, x._storage = node, None
 
     def again(self) -> Recording:
         """This recording, which has ended, as one under way: what it computed is computed once more."""
@@ -618,7 +663,7 @@ def without_gradient(x: Any) -> Any:
             made._node = recording._detached(made._node)
         return made
     buffer = x.buffer()
-    return None if buffer is None or isinstance(buffer.storage, OffHost) else _kind[0].of_buffer(buffer)
+    return None if buffer is None else _kind[0].of_buffer(buffer)
 
 
 class _Local(threading.local):
@@ -629,6 +674,8 @@ class _Local(threading.local):
 
     def __init__(self) -> None:
         self.depth = 0  # of steps that are being built
+        self.wanted: str | None = None  # the device of an operand that a recording on another one could not take
+        self.is_again = False  # whether an operation is tried once more, on that device
         self.vectors: dict[int, Any] = {}  # for numbers, by how many: memory that a tensor shares
         if _Local.is_imported:
             self.recording = Recording() if settings.outside().record else None
@@ -659,17 +706,27 @@ def may_record() -> bool:
     if tracing.current is not None or tracing.transformed != tracing.recorded or tracing.batched or \
             tracing.body is not None:
         return False
-    if not (settings.is_usual() if chosen is None else _is_recordable(chosen)):
+    said = settings.get()
+    home = _home_of(said.device)
+    if home is None or said.autocast or said.nans or not said.record:
         return False
     if recording.settings is not chosen:
-        if recording.step is not ROOT:
+        if recording.step.parent is not None:
             recording.run()
         local.recording.settings = chosen
+    if home and local.recording.step.parent is None:
+        local.recording.step = root_of(home)
     return True
 
 
-def _is_recordable(chosen: settings.Settings) -> bool:
-    return chosen.record and chosen.device == "cpu" and not chosen.autocast and not chosen.nans
+def _home_of(device: str) -> str | None:
+    """How recordings name a device that new values go to; None where it computes in the memory of another one."""
+    if device == "cpu":
+        return ""
+    try:
+        return device if memory_of(device) == device else None
+    except DeviceError:
+        return None  # it was removed, which whoever looks at a value is told
 
 
 def _end_block() -> None:
@@ -677,14 +734,26 @@ def _end_block() -> None:
     recording, chosen = vars(local).get("recording"), _chosen()
     if recording is None or recording.settings is chosen:
         return
-    if recording.settings is not None and recording.step is not ROOT:
+    if recording.settings is not None and recording.step.parent is not None:
         recording.run()
         recording = local.recording
-    if recording is not None and recording.step is ROOT:
+    if recording is not None and recording.step.parent is None:
         recording.settings = None
 
 
 settings.changed.append(_end_block)
+
+
+def begin_elsewhere() -> bool:
+    """Begin a recording on the device of an operand that the present one could not take; False if there is none."""
+    device, local.wanted = local.wanted, None
+    if device is None or local.is_again or local.recording is None:
+        return False
+    recording = local.recording
+    recording.dissolve()
+    recording.run()
+    local.recording.step = root_of(device)
+    return True
 
 
 def _failed(error: Exception) -> tuple[()]:
@@ -777,7 +846,9 @@ def _step_of(parent: Step, function: Any, arguments: tuple[Any, ...], names: tup
     items = [result] if is_single else list(result)
     if any(type(item) is not kind or type(item._node) is not Node or item._layout is not None for item in items):
         return None
-    if any(item._node.device for item in items):
+    other = next((item._node.device for item in items if item._node.device not in ("", parent.home)), "")
+    if other:
+        local.wanted = other
         return None
     step = last = Step(parent, function, arguments, names, items[0]._node)
     step.numbers += numbers
@@ -798,14 +869,15 @@ def _step_of(parent: Step, function: Any, arguments: tuple[Any, ...], names: tup
 
 
 
-def _is_usual() -> bool:
-    """Whether values are computed by the CPU as they are."""
+def _is_usual(device: str) -> bool:
+    """Whether values are computed as they are."""
     chosen = settings.get()
-    return chosen.device == "cpu" and not chosen.nans
+    return chosen.device in ("cpu", device) and not chosen.nans
 
 
-def vector(numbers: list[Any]) -> Any:
-    """The numbers of a recording as a tensor, in memory that the next recording with as many uses again."""
+def vector(numbers: list[Any], home: str = "") -> Any:
+    """The numbers of a recording as a tensor, in memory that the next recording with as many uses again; on another
+    device a copy of it."""
     import numpy as np
 
     count = len(numbers)
@@ -820,7 +892,7 @@ def vector(numbers: list[Any]) -> Any:
                                         _kind[0].of_buffer(borrow(memory, float64)))
     pack, memory, tensor = known
     pack(memory, 0, *numbers)
-    return tensor
+    return _kind[0].of_buffer(moved(tensor.elements(), home)) if home else tensor
 
 
 def shared(x: Any) -> Any:
@@ -841,9 +913,11 @@ def look(x: Any) -> None:
 def flush() -> None:
     """Compute what this thread has recorded and is still held, so that the recording holds no memory."""
     recording = local.recording
+    if recording is not None and recording.step.parent is not None:
+        recording.run()
     if recording is not None:
         recording.budget = recording.short = 0
-        if recording.step is not ROOT:
+        if recording.step.parent is not None:
             recording.run()
 
 

@@ -46,7 +46,7 @@ class Step:
     first, by identity: a program that repeats itself builds no key and hashes nothing.
     """
 
-    __slots__ = ("__weakref__", "after", "arguments", "device", "following", "function", "inputs",
+    __slots__ = ("__weakref__", "after", "arguments", "device", "following", "function", "home", "inputs",
                  "is_plain", "last", "names", "nbytes", "node", "numbers", "outputs", "parent", "picks", "plans",
                  "reached", "slot", "structure", "tracked")
 
@@ -57,7 +57,8 @@ class Step:
         self.inputs: int = 0 if parent is None else parent.inputs
         self.numbers: int = 0 if parent is None else parent.numbers
         self.outputs: tuple[Spec, ...] = () if node is None else (node.outputs[0],)  # what a tensor asks a node for
-        self.device = ""
+        self.home: str = "" if parent is None else parent.home  # the device of its recording, unless that is the CPU
+        self.device: str = "" if node is None else node.device  # none: a value of no operand, which lies anywhere
         self.nbytes = 0  # of an input
         self.after: Any = None  # the step that followed last time
         self.following: dict[Any, Any] = {}
@@ -73,6 +74,7 @@ class Step:
 NOWHERE = Step(None, None)
 ROOT = Step(None, "root")
 ROOT.after = NOWHERE
+ROOTS: dict[str, Step] = {"": ROOT}  # by the device of the inputs; the CPU's has no name
 INPUT, PICK, DETACH, GRADIENT = "input", "pick", "detach", "gradient"
 FLOAT, INT = Step(None, "float"), Step(None, "int")
 NEVER = Step(None, "never")  # stands where an operation cannot be recorded
@@ -97,11 +99,23 @@ def add(parent: Step, key: Any, step: Step) -> Step:
     return known
 
 
+def root_of(device: str) -> Step:
+    """Where recordings on a device begin."""
+    known = ROOTS.get(device)
+    if known is None:
+        root = Step(None, "root")
+        root.after, root.home = NOWHERE, device
+        with growing:
+            known = ROOTS.setdefault(device, root)
+    return known
+
+
 def _forget() -> None:
     """Drop the trie; recordings under way keep the steps that they stand on."""
     with growing:
-        ROOT.following.clear()
-        ROOT.after = NOWHERE
+        for root in ROOTS.values():
+            root.following.clear()
+            root.after = NOWHERE
         counts.steps = functions_held["functions"] = 0
 
 
@@ -165,6 +179,13 @@ def path_of(step: Step) -> list[Step]:
         at = at.parent
     path.reverse()
     return path
+
+
+def steps_of(argument: Any) -> list[Step]:
+    """The operands among arguments."""
+    if type(argument) is Step:
+        return [argument] if argument.parent is not None else []
+    return [one for item in argument for one in steps_of(item)] if type(argument) in (tuple, list) else []
 
 
 def substituted(nodes: Iterable[Node], memo: dict[int, Node], numbers: Any) -> list[Node]:

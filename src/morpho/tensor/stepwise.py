@@ -14,7 +14,20 @@ from morpho.tensor import recorded_programs
 from morpho.tensor.lifted import LARGEST_INT
 from morpho.tensor.recorded import PAIRS, VIEWS, view_of_realised
 from morpho.tensor.recording import Recording, built, local, vector
-from morpho.tensor.steps import DETACH, FLOAT, INPUT, INT, NEVER, PICK, Step, Unknown, counts, exact_key, path_of
+from morpho.tensor.steps import (
+    DETACH,
+    FLOAT,
+    INPUT,
+    INT,
+    NEVER,
+    PICK,
+    Step,
+    Unknown,
+    counts,
+    exact_key,
+    path_of,
+    steps_of,
+)
 
 BINARY = 2
 MOST, NEW = 12, 4  # operations of a recording, and those that never occurred: more are compiled faster as a whole
@@ -33,16 +46,16 @@ class Stepwise:
         needed: set[Step] = set(wanted)
         for one in reversed(path):
             if one in needed:
-                needed.update(_steps_of(one.arguments) if one.function is not INPUT else ())
+                needed.update(steps_of(one.arguments) if one.function is not INPUT else ())
             elif any(pick in needed for pick in one.picks):
                 needed.add(one)
-                needed.update(_steps_of(one.arguments))
+                needed.update(steps_of(one.arguments))
         self.path = [one for one in path if one in needed or one.function is INPUT or _numbers_of(one)]
         self.needed = needed
         self.last: dict[Step, int] = {}  # value -> the place of its last use
         for place, one in enumerate(self.path):
             if one.function is not INPUT and one in needed:
-                for argument in _steps_of(one.arguments):
+                for argument in steps_of(one.arguments):
                     self.last[argument] = place
         for one in wanted:
             self.last[one] = len(path)
@@ -116,13 +129,6 @@ def _numbers_of(step: Step) -> int:
     return step.numbers - (step.parent.numbers if step.parent is not None else 0)
 
 
-def _steps_of(argument: Any) -> list[Step]:
-    """The operands among arguments."""
-    if type(argument) is Step:
-        return [argument] if argument.parent is not None else []
-    return [one for item in argument for one in _steps_of(item)] if type(argument) in (tuple, list) else []
-
-
 def _value_of(argument: Any, values: dict[Step, Any], numbers: list[Any]) -> Any:
     """An argument with tensors and numbers in place of steps."""
     if type(argument) is Step:
@@ -171,7 +177,7 @@ def _piece(step: Step, arguments: list[Any]) -> Sequence[Any]:
     if program is None:
         program = recorded_programs.whole_plan(own.last, list(own.picks), live)
     counts.pieces += 1
-    inputs = [*scratch.inputs, vector(numbers)] if numbers else scratch.inputs
+    inputs = [*scratch.inputs, vector(numbers, scratch.step.home)] if numbers else scratch.inputs
     try:
         return program(*inputs)  # type: ignore[no-any-return]
     except Exception:

@@ -21,8 +21,8 @@ from morpho.ir.op import REGISTRY
 
 MODULES = ("", "linalg", "fft", "nn", "random", "special")
 # Transformations take functions, and `asarray` and its kind decide themselves where their result lies.
-UNMOVED = {"arange", "asarray", "associative_scan", "checkpoint", "compile", "cond", "custom_jvp", "custom_vjp",
-           "device", "empty", "empty_like", "fori_loop", "grad",
+UNMOVED = {"arange", "asarray", "associative_scan", "certify", "checkpoint", "compile", "cond", "custom_jvp",
+           "custom_vjp", "device", "empty", "empty_like", "fori_loop", "grad",
            "hessian", "hvp", "jacfwd", "jacrev", "jvp", "linearize", "map", "no_grad", "profile",
            "scan", "settings", "stop_gradient", "switch", "to_device", "value_and_grad", "vjp", "vmap", "while_loop"}
 

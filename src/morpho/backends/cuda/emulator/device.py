@@ -217,7 +217,8 @@ class EmulatedDevice:
     def _ranges(self, shared: np.ndarray, shared_bytes: int) -> np.ndarray:
         """First and end addresses of all live memory, sorted, padded to a power of two."""
         live = sorted([(0, 0), *((int(start), int(start) + shared_bytes) for start in shared),
-                       *((on_host(address), on_host(address) + size) for address, (_, size, _) in self.blocks.items()),
+                       *((on_host(address), on_host(address) + size)
+                         for address, (_, size, _) in list(self.blocks.items())),
                        *((on_host(address), on_host(address) + words.array.nbytes)
                          for address, words in list(self.shared_words.items()))])
         padding = (1 << (len(live) - 1).bit_length()) - len(live)
