@@ -5,6 +5,7 @@
 (0, 1)
 """
 
+from morpho.distributed.checkpoint import Saving, load_checkpoint, save_checkpoint
 from morpho.distributed.collectives import (
     P2POp,
     ReduceOp,
@@ -54,11 +55,11 @@ from morpho.distributed.wrappers import (
 )
 
 __all__ = [
-    "DistributedDataParallel", "DistributedSampler", "FullyShardedDataParallel", "Join", "P2POp", "ReduceOp",
+    "DistributedDataParallel", "DistributedSampler", "FullyShardedDataParallel", "Join", "P2POp", "ReduceOp", "Saving",
     "ShardingStrategy", "Work", "ZeroRedundancyOptimizer", "all_gather", "all_gather_into_tensor", "all_gather_object",
     "all_reduce", "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv", "broadcast",
     "broadcast_object_list", "destroy_process_group", "fully_shard", "gather", "get_backend", "get_global_rank",
     "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "init_process_group", "irecv",
-    "is_available", "is_initialized", "isend", "monitored_barrier", "new_group", "recv", "reduce", "reduce_scatter",
-    "reduce_scatter_tensor", "scatter", "send",
+    "is_available", "is_initialized", "isend", "load_checkpoint", "monitored_barrier", "new_group", "recv",
+    "reduce", "reduce_scatter", "reduce_scatter_tensor", "save_checkpoint", "scatter", "send",
 ]

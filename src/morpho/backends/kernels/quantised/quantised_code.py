@@ -12,13 +12,16 @@ from morpho.backends.kernels.gemm.gemm import UNROLL, GemmKernel
 from morpho.backends.kernels.gemm.gemm_code import GemmCode
 from morpho.backends.kernels.gemm.microkernel import Function, MicroKernel
 from morpho.backends.kernels.gemm.packing.row_packers import RowPacker
-from morpho.backends.kernels.gemm.tiling import Register
+from morpho.backends.kernels.gemm.tiling import CACHE_LINE, Register
 from morpho.backends.kernels.quantised.quantised import REGISTER_ROWS, QuantisedGemmKernel
 from morpho.base.dtypes import float16, float32
 from morpho.base.machine import Isa
 from morpho.ops.neural.float8 import KINDS as FLOAT8
 from morpho.ops.neural.quantised import BLOCK, BOOKS, LAYOUTS
 
+# Records come from memory once, and the processor's own prefetching stays too close to them: one row of q4_0 reads 16
+# weights in 1.65 ns without, 1.05 with lines asked for so far ahead into the second-level cache (0.97 from there).
+AHEAD = 4096
 Numbers = Iterator[tuple[int, int, Value]]  # step of k, vector of the panel, weights
 
 
@@ -30,8 +33,9 @@ def generate(kernel: QuantisedGemmKernel, isa: Isa, name: str) -> str:
 class Records:
     """Writes the code that reads one panel's records."""
 
-    def __init__(self, e: Emitter, kind: str, register: Register, isa: Isa) -> None:
+    def __init__(self, e: Emitter, kind: str, register: Register, isa: Isa, ahead: int = 0) -> None:
         self.e, self.layout, self.register, self.lookups = e, LAYOUTS[kind], register, isa.lookups
+        self.ahead = ahead if isa.architecture == "x86_64" else 0  # bytes that lines are asked for ahead
         self.bytes = self.layout.block_bytes * register.width
         # Bytes converted together: 16 make four vectors of 4 by fewer widening steps than four times 4 do.
         self.together = 16 if register.lanes == 4 else register.lanes
@@ -46,15 +50,24 @@ class Records:
                    for h in range(layout.groups * layout.headers)]
         codes = e.offset(record, "i8", layout.header_bytes * width)
         span, group = BLOCK * layout.bits // 8, BLOCK // layout.groups
+        if self.ahead:
+            self.ask(record, layout.header_bytes * width)
         for part in range(BLOCK // span):  # the low halves of all bytes, then the high ones
             for first in range(0, span, min(span, group)):  # values that share their headers
                 own = (part * span + first) // group * layout.headers
                 with e.loop(first, min(first + group, span), UNROLL, carried=carried) as loop:
                     place = e.offset(codes, "i8", loop.index * width)
+                    if self.ahead and not part:
+                        self.ask(place, UNROLL * width)
                     numbers = self.numbers(place, headers[own:own + layout.headers], 4 * part)
                     loop.next(*use(start + part * span + loop.index, numbers, list(loop.values)))
                 carried = loop.values
         return carried
+
+    def ask(self, place: str, count: int) -> None:
+        """Ask for the lines of so many bytes, further on in the stream of records."""
+        for at in range(0, count, CACHE_LINE):
+            self.e.prefetch(self.e.offset(place, "i8", self.ahead + at), 2)
 
     def header(self, record: str, index: int) -> Value:
         e = self.e
@@ -101,7 +114,7 @@ class QuantisedMicro(MicroKernel):
 
     def __init__(self, kernel: QuantisedGemmKernel, height: int, register: Register, isa: Isa, name: str = "") -> None:
         super().__init__(GemmKernel(float32, kernel.left), height, register, isa, name)
-        self.records = Records(self.e, kernel.kind, register, isa)
+        self.records = Records(self.e, kernel.kind, register, isa, AHEAD)
 
     def write(self) -> str:
         with self.e.loop(0, self.function.number("%count"), BLOCK, carried=self.start()) as blocks:
@@ -124,7 +137,7 @@ class Unpacker:
     def __init__(self, kind: str, register: Register, isa: Isa) -> None:
         self.function = Function("unpack", "ptr %b, i64 %count, ptr %target", register.lanes, isa)
         self.e, self.register = self.function.e, register
-        self.records = Records(self.e, kind, register, isa)
+        self.records = Records(self.e, kind, register, isa, AHEAD)
 
     def write(self) -> str:
         with self.e.loop(0, self.function.number("%count"), BLOCK) as blocks:

@@ -12,7 +12,9 @@ from morpho.backends.code import scalars
 from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.gemm.amx.amx import SIDE
+from morpho.backends.kernels.gemm.tiling import CACHE_LINE
 from morpho.backends.kernels.quantised.int8_code import PAIRS, by_dot
+from morpho.backends.kernels.quantised.quantised_code import AHEAD
 from morpho.backends.kernels.quantised.rounded import PRODUCT, ROW, RoundedKernel, RoundRowsKernel
 from morpho.backends.kernels.quantised.rounded_matrix import TileDots, by_matrix, pair_dots
 from morpho.base.dtypes import float16
@@ -152,6 +154,9 @@ class RoundedCode:
         with e.loop(0, v["blocks"], carried=start) as blocks:
             record = e.offset(panel, "i8", blocks.index * self.bytes)
             at = [e.offset(line, "i8", blocks.index * RECORD) for line in lines]
+            if self.isa.architecture == "x86_64":
+                for line in range(0, self.bytes, CACHE_LINE):
+                    e.prefetch(e.offset(record, "i8", AHEAD + line), 2)
             blocks.next(*self.block(record, at, list(blocks.values)))
         for row in range(height):
             self.store(blocks.values[row * self.vectors:(row + 1) * self.vectors], first + row)
