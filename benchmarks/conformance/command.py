@@ -5,11 +5,13 @@
     morpho bench conformance --device cuda:0       # operands on a device
     morpho bench conformance --gate                # status 1 where fewer agree than the stored counts say
     morpho bench conformance --store               # keep the counts of this run
+    morpho bench conformance --resume run.jsonl --minutes 9   # a part of the run; call it again to go on
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,8 @@ class Options:
     gate: bool = False
     store: bool = False
     notes: bool = False
+    resume: Path | None = None
+    minutes: float = math.inf
 
 
 def show(title: str, tally: opinfo.Tally, notes: bool) -> None:
@@ -43,19 +47,24 @@ def show(title: str, tally: opinfo.Tally, notes: bool) -> None:
 
 
 def run(options: Options) -> int:
-    """0; with `gate` 1 where fewer agree than stored; 2 without PyTorch."""
+    """0; with `gate` 1 where fewer agree than stored; 2 without PyTorch; 3 where the time was over first."""
     tallies: dict[str, opinfo.Tally] = {}
     names = tuple(filter(None, options.only.split(",")))
     if not names:
         tallies["NumPy's examples"] = numpy_examples.run()
     try:
-        tallies["PyTorch's samples"] = opinfo.run(names, options.device, samples=options.samples)
+        tallies["PyTorch's samples"], rest = opinfo.run(names, options.device, samples=options.samples,
+                                                        resume=options.resume, minutes=options.minutes)
     except ImportError as error:
         print(f"[bench] PyTorch's samples need torch and expecttest: pip install torch==2.13.0 expecttest ({error})",
               file=sys.stderr)
         return 2
     for title, tally in tallies.items():
         show(title, tally, options.notes)
+    if rest:
+        print(f"the time is over before {rest}: " + (f"call it again with --resume {options.resume}" if options.resume
+                                                     else "give --resume FILE, and the next call goes on there"))
+        return 3
     counts = {title: tally.summary() for title, tally in tallies.items()}
     if options.json:
         every = {title: tally.notes for title, tally in tallies.items()}

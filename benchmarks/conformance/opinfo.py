@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import json
+import math
 import signal
+import time
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +56,13 @@ class Tally:
         self.outcomes[outcome] += 1
         if note:
             self.notes.setdefault(outcome, {}).setdefault(name, note)
+
+    def add(self, other: Tally) -> None:
+        self.outcomes.update(other.outcomes)
+        self.absent += other.absent
+        self.present += other.present
+        for outcome, examples in other.notes.items():
+            self.notes.setdefault(outcome, {}).update(examples)
 
     def summary(self) -> dict[str, int]:
         return {"names present": len(self.present), "names absent": len(self.absent),
@@ -285,27 +296,47 @@ def compare_slopes(tally: Tally, label: str, op: Any, ours: Callable[..., Any], 
     tally.count("slope equal" if outcome == "equal" else "slope differs", label, note)
 
 
+def resumed(path: Path | None) -> dict[str, Tally]:
+    """Tallies of operations that an earlier run has written, a line of JSON each."""
+    lines = path.read_text().splitlines() if path is not None and path.exists() else []
+    return {record["op"]: Tally(collections.Counter(record["outcomes"]), record["absent"], record["present"],
+                                record["notes"]) for record in map(json.loads, lines)}
+
+
 def run(names: Sequence[str] = (), device: str = "cpu", gradients: bool = True, samples: int = SAMPLES,
-        dtypes: Sequence[str] = DTYPES, tell: Callable[[str], None] = lambda line: None) -> Tally:
-    """Walk the database; `names` chooses operations by parts of their names."""
+        dtypes: Sequence[str] = DTYPES, tell: Callable[[str], None] = lambda line: None, resume: Path | None = None,
+        minutes: float = math.inf) -> tuple[Tally, str]:
+    """Walk the database; `names` chooses operations by parts of their names. Returns the operation before which the
+    time was over too, "" for none; with `resume` the next run goes on there."""
     import torch
     from torch.testing._internal.common_methods_invocations import op_db
 
     warnings.simplefilter("ignore")
-    tally, seen = Tally(), set()
+    whole, seen, earlier, end = Tally(), set(), resumed(resume), time.monotonic() + 60 * minutes
     for op in op_db:
         if names and not any(part in op.name for part in names):
             continue
         if any(part in op.name for part in DRAWN) or "." in op.variant_test_name:
             continue
+        place = f"{op.name} {op.variant_test_name}".strip()
+        if place in earlier:
+            seen.add(op.name)
+            whole.add(earlier[place])
+            continue
+        if time.monotonic() > end:
+            return whole, op.name
+        tally = Tally()
         if op.name not in seen:
             seen.add(op.name)
             (tally.present if namesake(op.name) else tally.absent).append(op.name)
-        if namesake(op.name) is None:
-            continue
         torch.manual_seed(0)
-        for dtype in dtypes:
+        for dtype in dtypes if namesake(op.name) is not None else ():
             if getattr(torch, dtype) in op.dtypes:
                 compare(tally, op, dtype, device, gradients, samples)
+        whole.add(tally)
+        if resume is not None:
+            with resume.open("a") as file:
+                file.write(json.dumps({"op": place, "outcomes": tally.outcomes, "absent": tally.absent,
+                                       "present": tally.present, "notes": tally.notes}) + "\n")
         tell(op.name)
-    return tally
+    return whole, ""

@@ -84,3 +84,11 @@ def test_modules_of_pytorch_are_imported() -> None:
          "import morpho.nn.utils as u\nfrom morpho.cuda.amp import GradScaler", space)
     assert space["s"].StepLR is mo.optim.StepLR and space["DataLoader"] is mo.data.DataLoader
     assert space["F"].relu is mo.relu and space["GradScaler"] is mo.amp.GradScaler
+
+
+def test_other_words_are_taken_where_operations_are_computed_at_once() -> None:
+    for number in range(40):  # values that are looked at each time
+        x = mo.exp(mo.asarray([[1.0, 2.0], [3.0, float(number % 3)]]))
+        column = np.exp(x.numpy()).sum(axis=0, keepdims=True)
+        np.testing.assert_allclose(mo.sum(mo.exp(x), dim=0, keepdim=True).numpy(), column, rtol=1e-5)
+        np.testing.assert_allclose(mo.prod(x, 1).numpy(), np.prod(x.numpy(), 1), rtol=1e-5)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ import pytest
 
 import morpho as mo
 import morpho.nn.functional as mF
+from morpho.spelling.differences import DIFFERENCES
+from morpho.spelling.linear_algebra import POLYNOMIALS
 
 torch = pytest.importorskip("torch")
 tF = torch.nn.functional
@@ -297,3 +301,26 @@ def test_powers_begin_with_the_first(x: Any) -> None:
         wanted, found = torch.linalg.vander(torch.tensor(x), N=count), mo.linalg.vander(mo.asarray(x), N=count)
         assert found.tolist() == wanted.tolist()
     assert mo.searchsorted(mo.asarray([1.0, 2.0]), mo.asarray([1.5]), out_int32=True).dtype is mo.int32
+
+
+def test_polynomials_and_hermitian_transforms_are_pytorchs() -> None:
+    rng = np.random.default_rng(0)
+    x, n = rng.uniform(-2, 2, (4, 5)).astype(np.float32), np.asarray([0, 1, 2, 3, -1], np.float32)
+    for name in POLYNOMIALS:
+        wanted = getattr(torch.special, name)(torch.tensor(x), torch.tensor(n))
+        np.testing.assert_allclose(getattr(mo.special, name)(mo.asarray(x), n).numpy(), wanted, rtol=1e-4, atol=1e-4)
+    with pytest.raises(mo.errors.ArgumentError, match="degree 2000 is above 1000"):
+        mo.special.legendre_polynomial_p(0.5, 2000)  # type: ignore[attr-defined]
+    z = (x + 1j * x[::-1]).astype(np.complex64)
+    for name in ("hfft2", "hfftn", "ihfft2", "ihfftn"):
+        for norm in (None, "ortho", "forward"):
+            values = z if name.startswith("h") else x
+            wanted = getattr(torch.fft, name)(torch.tensor(values), norm=norm)
+            np.testing.assert_allclose(getattr(mo.fft, name)(values, norm=norm).numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_page_lists_every_name_with_numpys_meaning() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "from_pytorch.md").read_text()
+    part = page.split("## Names with NumPy's meaning")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| (.+) \|$", part, re.M))
+    assert rows == DIFFERENCES

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.tensor import recording
+from morpho.tensor.steps import counts
 
 
 def kernels(run: Any) -> list[str]:
@@ -307,3 +309,47 @@ def test_an_argument_filled_with_a_number_is_written_again() -> None:
     kept = mo.zeros(6, dtype="int32")
     kept[:] = 2
     assert mo.compile(run)(mo.arange(6, dtype="int32")).tolist() == [2, 2, 2, 7, 2, 2]
+
+
+def test_parts_are_written_in_memory_that_nothing_else_holds(
+        rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the elements of the way by graphs, and of NumPy; whatever shares the memory keeps the old ones."""
+    start = rng.standard_normal((6, 5)).astype(np.float32)
+    monkeypatch.setattr(recording, "is_only_thread", lambda: True)  # whatever other tests did
+
+    def fill(x: Any, tensor: Any) -> Any:
+        before = x[2]
+        row, pending = tensor(np.arange(5, dtype=np.float32)), x * 2.0
+        for i in range(1, 5):
+            x[i] = x[i - 1] * 0.5 + row
+            x[i, 1:3] = -0.1
+            x[:, -1] = x[:, 0]
+            x[1:] = x[:-1]
+            x[..., ::2] += 1
+        x[5], x[-1, 0], x[2:1] = row[None, 2:3][0], 7, 3.0
+        return [np.asarray(each).tobytes() for each in (x, before, pending)]
+
+    written = counts.written
+    results = fill(mo.asarray(start, copy=True), mo.asarray)
+    assert counts.written > written
+    with mo.settings(record=False):
+        assert fill(mo.asarray(start, copy=True), mo.asarray) == results
+    x = mo.asarray(start, copy=True) + 0.0
+    for _ in range(2):
+        view, array, shared = x[0], x.numpy(), mo.compile(lambda x: x + 1.0)
+        sums, wanted = shared(x).numpy().copy(), array.copy()
+        x[0] = 5.0
+        np.testing.assert_array_equal(view.numpy(), wanted[0])
+        np.testing.assert_array_equal(array, wanted)
+        np.testing.assert_array_equal(sums, wanted + 1.0)
+        np.testing.assert_array_equal(shared(x).numpy(), x.numpy() + 1.0)
+        assert (x[0].numpy() == 5.0).all() and (x[1:].numpy() == wanted[1:]).all()
+    weight = mo.nn.Parameter([1.0, 2.0])
+    y = weight * 3.0
+    y[0] = 0.0
+    y.numpy()
+    y.sum().backward()
+    assert weight.grad.tolist() == [0.0, 3.0]
+    for key, value in ((9, 1.0), (0, mo.ones(3)), ((0, 0, 0), 1.0), (0, 1j)):
+        with pytest.raises((IndexError, ValueError)):
+            x[key] = value

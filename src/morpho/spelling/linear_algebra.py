@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -204,3 +205,64 @@ def inv_boxcox(y: Any, lmbda: Any) -> mo.Tensor:
     y, lmbda = mo.asarray(y), mo.asarray(lmbda)
     safe = mo.where(lmbda == 0, 1.0, lmbda)
     return mo.where(lmbda == 0, mo.exp(y), mo.exp(mo.log1p(safe * y) / safe))
+
+
+# -- PyTorch's polynomials (input, n): first values, and the next of the last two by their degree ---------------------
+_SERIES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    **{f"chebyshev_polynomial_{kind}": (first, lambda x, k, one, other: 2 * x * one - other) for kind, first in {
+        "t": lambda x: x, "u": lambda x: 2 * x, "v": lambda x: 2 * x - 1, "w": lambda x: 2 * x + 1}.items()},
+    "hermite_polynomial_h": (lambda x: 2 * x, lambda x, k, one, other: 2 * x * one - 2 * k * other),
+    "hermite_polynomial_he": (lambda x: x, lambda x, k, one, other: x * one - k * other),
+    "laguerre_polynomial_l": (lambda x: 1 - x,
+                              lambda x, k, one, other: ((2 * k + 1 - x) * one - k * other) / (k + 1)),
+    "legendre_polynomial_p": (lambda x: x, lambda x, k, one, other: ((2 * k + 1) * x * one - k * other) / (k + 1)),
+}
+POLYNOMIALS = (*_SERIES, *[f"shifted_chebyshev_polynomial_{kind}" for kind in "tuvw"])
+MOST_DEGREES = 1000
+
+
+def _polynomial(name: str) -> Callable[..., Any]:
+    first, following = _SERIES[name.removeprefix("shifted_")]
+
+    def polynomial(input: Any, n: Any) -> mo.Tensor:
+        x = input if isinstance(input, mo.Tensor) else mo.asarray(input)
+        x = x if x.dtype.is_inexact else x.astype(mo.float32)
+        x = 2 * x - 1 if name.startswith("shifted_") else x
+        degrees = mo.trunc(mo.asarray(n)).astype(mo.int64)
+        x, degrees = mo.broadcast_arrays(x, degrees)
+        last = int(degrees.max()) if degrees.size else 0
+        if last > MOST_DEGREES:
+            raise fail(ArgumentError, name, f"degree {last} is above {MOST_DEGREES}", "use its closed form")
+        other, one = mo.ones_like(x), first(x)
+        result = mo.where(degrees < 0, 0.0, other)
+        for k in range(1, last + 1):
+            result = mo.where(degrees == k, one, result)
+            other, one = one, following(x, k, one, other)
+        return result
+
+    polynomial.__name__ = polynomial.__qualname__ = name
+    return polynomial
+
+
+globals().update({name: _polynomial(name) for name in POLYNOMIALS})
+
+
+# -- Hermitian transforms of several axes ------------------------------------------------------------------------------
+_OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+def hfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> mo.Tensor:
+    x = mo.asarray(input)
+    return mo.fft.irfftn(mo.conj(x), s=s, axes=dim, norm=_OPPOSITE[norm or "backward"])
+
+
+def ihfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> mo.Tensor:
+    return mo.conj(mo.fft.rfftn(mo.asarray(input), s=s, axes=dim, norm=_OPPOSITE[norm or "backward"]))
+
+
+def hfft2(input: Any, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> mo.Tensor:
+    return hfftn(input, s, dim, norm)
+
+
+def ihfft2(input: Any, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> mo.Tensor:
+    return ihfftn(input, s, dim, norm)

@@ -229,6 +229,11 @@ _SPECIAL_RENAMED = {  # PyTorch's names
     "he_roots": "polynomials.roots_hermitenorm", "l_roots": "polynomials.roots_laguerre",
     "t_roots": "polynomials.roots_chebyt", "u_roots": "polynomials.roots_chebyu",
 }
+_POLYNOMIALS = """
+chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w hermite_polynomial_h
+hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p shifted_chebyshev_polynomial_t
+shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w
+"""
 # Names of parts of `mo`: mo.random.default_rng, mo.linalg.matrix_exp, ...
 PARTS = {
     "random": {"default_rng": "generators:default_rng", "Generator": "generators:Generator", "seed": "nn.seed",
@@ -250,7 +255,9 @@ PARTS = {
                 "logaddexp": "logaddexp", "inv_boxcox": "linear_algebra:inv_boxcox",
                 "softplus": "softplus",
                 **{name: f"scipy.{file}.{name}" for file, names in _SPECIAL.items() for name in names.split()},
-                **{name: f"scipy.{target}" for name, target in _SPECIAL_RENAMED.items()}},
+                **{name: f"scipy.{target}" for name, target in _SPECIAL_RENAMED.items()},
+                **{name: f"linear_algebra:{name}" for name in _POLYNOMIALS.split()}},
+    "fft": {name: f"linear_algebra:{name}" for name in ("hfft2", "hfftn", "ihfft2", "ihfftn")},
     "nn": {}, "optim": {"lr_scheduler": "optim"}, "sparse": {"mm": "sparse.matmul"}, "tree": {}, "amp": {},
 }
 

@@ -671,8 +671,10 @@ class _Local(threading.local):
 
     recording: Any
     is_imported = False
+    threads = 0  # that have used tensors
 
     def __init__(self) -> None:
+        _Local.threads += 1
         self.depth = 0  # of steps that are being built
         self.wanted: str | None = None  # the device of an operand that a recording on another one could not take
         self.is_again = False  # whether an operation is tried once more, on that device
@@ -919,6 +921,11 @@ def flush() -> None:
         recording.budget = recording.short = 0
         if recording.step.parent is not None:
             recording.run()
+
+
+def is_only_thread() -> bool:
+    """Whether no other thread has ever used tensors."""
+    return _Local.threads == 1
 
 
 def is_building() -> bool:

@@ -30,6 +30,7 @@ class Counts:
     steps = 0  # positions of the trie
     pieces = 0  # single operations of recordings that are not worth compiling whole
     at_once = 0  # operations computed without one
+    written = 0  # assignments to parts of tensors in their memory
     cuts = 0  # recordings that ended without a look
     failed = 0  # recordings that were computed value by value, because computing them together was an error
     last_failure = ""

@@ -114,13 +114,12 @@ def _find_benchmarks() -> None:
         sys.path.insert(0, str(CHECKOUT))
 
 
-def run_conformance(only: str, device: str, samples: int, json: Path | None, gate: bool, store: bool,
-                    notes: bool) -> int:
+def run_conformance(**chosen: Any) -> int:
     """PyTorch's samples and NumPy's examples beside Morpho's functions of the same names."""
     _find_benchmarks()
     from benchmarks.conformance.command import Options, run
 
-    return run(Options(only=only, device=device, samples=samples, json=json, gate=gate, store=store, notes=notes))
+    return run(Options(**chosen))
 
 
 def run_surface(**chosen: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,11 +178,14 @@ def conformance(
     gate: Annotated[bool, typer.Option("--gate", help="Fail when fewer agree than the stored counts say.")] = False,
     store: Annotated[bool, typer.Option("--store", help="Store the counts of this run.")] = False,
     notes: Annotated[bool, typer.Option("--notes", help="Show every refusal too.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="File of results so far; the next call goes on.")] = None,
+    minutes: Annotated[float, typer.Option(min=0.0, help="Stop after so many minutes, with status 3.")] = math.inf,
 ) -> None:
     """Count how many of PyTorch's own samples (op_db) and of NumPy's own examples give the same values here."""
     from morpho.cli.machine import bench as part
 
-    _end(part.run_conformance(only, device, samples, json, gate, store, notes))
+    _end(part.run_conformance(only=only, device=device, samples=samples, json=json, gate=gate, store=store, notes=notes,
+                              resume=resume, minutes=minutes))
 
 
 @app.command("surface")

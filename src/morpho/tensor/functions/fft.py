@@ -19,6 +19,7 @@ from morpho.tensor.functions.move import roll
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import DEFAULT_FLOAT
 from morpho.tensor.tools.foreign_calls import hint_calls
+from morpho.tensor.tools.foreign_names import module_attribute
 
 __all__ = ["fft", "ifft", "fftn", "ifftn", "rfft", "irfft", "rfftn", "irfftn", "hfft", "ihfft", "fft2", "ifft2",
            "rfft2", "irfft2", "fftfreq", "rfftfreq", "fftshift", "ifftshift"]
@@ -28,6 +29,9 @@ _NORMS = ("backward", "ortho", "forward")
 
 def __dir__() -> list[str]:
     return __all__
+
+
+__getattr__ = module_attribute("fft", __name__)  # names of other libraries
 
 
 def _operand(name: str, x: Any) -> Node:

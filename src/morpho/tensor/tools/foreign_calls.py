@@ -17,6 +17,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -233,11 +234,14 @@ def refused(error: Exception, function: Callable[..., Any], args: tuple[Any, ...
     return None
 
 
+_RECORDERS = tuple(str(Path(__file__).parents[1] / name) for name in ("recorded.py", "at_once.py"))
+
+
 def _frames(error: Exception) -> int:
-    """How many frames the error has passed, that which asks included."""
-    count, traceback = 0, error.__traceback__
-    while traceback is not None:
-        count, traceback = count + 1, traceback.tb_next
+    """Frames that an error has passed, less those that only record the call."""
+    count, trace = 0, error.__traceback__
+    while trace is not None:
+        count, trace = count + (trace.tb_frame.f_code.co_filename not in _RECORDERS), trace.tb_next
     return count
 
 

@@ -103,7 +103,8 @@ SPARSE = {
     "spsolve": "mo.sparse.cg, bicgstab or gmres; there is no direct solver of general sparse matrices",
 }
 PLACES = {"sparse": SPARSE, "tree": TREE, "nn": NN, "optim": OPTIM, "amp": AMP, "Tensor": TENSOR, "Module": MODULE,
-          "Optimizer": OPTIMIZER, "linalg": LINALG, "random": RANDOM, "special": SPECIAL}
+          "Optimizer": OPTIMIZER, "linalg": LINALG, "random": RANDOM, "special": SPECIAL,
+          "fft": {}}
 
 
 def advice(name: str, place: str = "mo") -> str:

@@ -27,6 +27,7 @@ from morpho.tensor.device import on
 from morpho.tensor.eager import row
 from morpho.tensor.functions.indexing.fancy import Fancy
 from morpho.tensor.functions.indexing.parts import OF_ITEM, OWN, assign_item, is_alone, is_basic, of_base
+from morpho.tensor.functions.indexing.writing import written
 from morpho.tensor.functions.move import slice_node
 from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, selected, unravelled
 from morpho.tensor.lifted import lifted_index
@@ -336,6 +337,8 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
         x.replace(made)
         trace.owns(x, made)  # which may be a program that others wrote before
     else:
+        if track is None and is_basic(key) and written(x, key, value):
+            return
         while True:  # until no other thread has assigned meanwhile: its elements would be lost
             version = x.version()
             if x.replace_if(version, placed(x, assigned(x, key, value))):
