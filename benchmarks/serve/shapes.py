@@ -210,7 +210,7 @@ def repeated(numbers: Any, shape: tuple[int, ...]) -> Any:
 
 
 # -- transformers ------------------------------------------------------------------------------------------------------
-def peer(sizes: dict[str, int], kind: str, way: str, threads: int) -> tuple[Any, Any, int]:
+def peer(sizes: dict[str, Any], kind: str, way: str, threads: int) -> tuple[Any, Any, int]:
     """The same shape by transformers on PyTorch in bfloat16, with a cache of keys and values of its own."""
     import torch
     from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM

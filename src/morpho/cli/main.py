@@ -368,6 +368,20 @@ def logic(
     part.run(program, facts or [], query or [], semantics, weights, format, explain, proof, header)
 
 
+@app.command("transcribe")
+def transcribe(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with a Whisper, or hf:OWNER/NAME.")],
+    sound: Annotated[Path, typer.Argument(metavar="FILE", help="A WAV file; others need the soundfile library.")],
+    language: Annotated[str, typer.Option(metavar="LANGUAGE", help="Such as en; the likeliest one by default.")] = "",
+    task: Annotated[str, typer.Option(metavar="TASK", help="transcribe, or translate to English.")] = "transcribe",
+    times: Annotated[bool, typer.Option("--times", help="Write seconds before the text of each window.")] = False,
+) -> None:
+    """Write down what is said in a sound file: `morpho transcribe FOLDER speech.wav`."""
+    from morpho.cli import models as part
+
+    part.transcribe(model, sound, language, task, times)
+
+
 @app.command("convert")
 def convert(
     source: Annotated[str, typer.Argument(metavar="MODEL", help="A folder or a GGUF file, a name that `morpho models "

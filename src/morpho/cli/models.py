@@ -50,9 +50,27 @@ def convert(source: str, target: Path, kind: str, ignore: list[str]) -> None:
     """Write a model in another form, and print where it is."""
     from morpho import models
 
+    typer.echo(models.convert(_place(source), target, kind=kind, ignore=ignore))
+
+
+def transcribe(source: str, sound: Path, language: str, task: str, times: bool) -> None:
+    """Print the text of a sound file, a window at a time."""
+    from morpho import models
+    from morpho.models.features import speech
+
+    folder = _place(source)
+    samples, rate = speech.read_sound(sound)
+    model, tokenizer = models.load_with_tokenizer(folder)
+    mel = models.LogMel.from_folder(folder) if (folder / "preprocessor_config.json").exists() else None
+    for part in speech.transcribe(model, tokenizer, samples, rate, mel=mel, language=language, task=task):
+        typer.echo(f"[{part.start:.2f} - {part.end:.2f}] {part.text}" if times else part.text)
+
+
+def _place(source: str) -> Path:
+    """A path that is there, or that of a model by name."""
     place = Path(source)
-    if not place.exists():
-        known = hub.is_reference(source)
-        place = Path(hub.find(source, report=lambda text: typer.echo(text, err=True)).path if known
-                     else store.model_path(source))
-    typer.echo(models.convert(place, target, kind=kind, ignore=ignore))
+    if place.exists():
+        return place
+    if hub.is_reference(source):
+        return Path(hub.find(source, report=lambda text: typer.echo(text, err=True)).path)
+    return store.model_path(source)

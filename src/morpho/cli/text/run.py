@@ -56,7 +56,9 @@ def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, ch
     if commit is not None and (spread is not None or interactive or prompt_cache is not None):
         raise fail(ArgumentError, "run", "--commit is for one prompt in one process, computed anew",
                    "give a prompt, and leave out --nodes, --hosts, --plan and --prompt-cache")
-    writer = replace(_writer(model, sampling, chat, spread, activations), commit=commit)
+    writer = _writer(model, sampling, chat, spread, activations)
+    if commit is not None:
+        writer = replace(writer, commit=commit)
     if draft:
         writer = replace(writer, draft=_draft(writer, draft, activations, spread, prompt_cache))
     if prompt_cache is not None:

@@ -203,7 +203,7 @@ def _of_logarithm(base: float) -> Emit:
 EMIT["log2"], EMIT["log10"] = _of_logarithm(2.0), _of_logarithm(10.0)
 
 
-@emits("expm1", "log1p", "exp2", "erfc")
+@emits("expm1", "log1p", "exp2", "erfc", "logit", "cbrt")
 def _simple_composition(to: Lowering, node: Node, inputs: list[str]) -> str:
     build, one = to.builder, to.builder.scalar(1, node.dtype)
     if node.op.name == "expm1":
@@ -212,6 +212,11 @@ def _simple_composition(to: Lowering, node: Node, inputs: list[str]) -> str:
         return str(build.node("Log", [build.node("Add", [inputs[0], one])]))
     if node.op.name == "erfc":
         return str(build.node("Sub", [one, build.node("Erf", inputs)]))
+    if node.op.name == "logit":
+        return str(build.node("Log", [build.node("Div", [inputs[0], build.node("Sub", [one, inputs[0]])])]))
+    if node.op.name == "cbrt":
+        root = build.node("Pow", [build.node("Abs", inputs), build.scalar(1 / 3, node.dtype)])
+        return str(build.node("Mul", [build.node("Sign", inputs), root]))
     return str(build.node("Pow", [build.scalar(2, node.dtype), inputs[0]]))
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import CACHE_LINE, Emitter, Value
 from morpho.backends.kernels.gemm.gemm import UNROLL, GemmKernel
 from morpho.backends.kernels.gemm.gemm_code import GemmCode
 from morpho.backends.kernels.gemm.microkernel import Function, MicroKernel
 from morpho.backends.kernels.gemm.packing.row_packers import RowPacker
-from morpho.backends.kernels.gemm.tiling import CACHE_LINE, Register
+from morpho.backends.kernels.gemm.tiling import Register
 from morpho.backends.kernels.quantised.quantised import REGISTER_ROWS, QuantisedGemmKernel
 from morpho.base.dtypes import float16, float32
 from morpho.base.machine import Isa

@@ -9,10 +9,9 @@ where there are any (`rounded_matrix.py`). The sums are whole numbers below 2**2
 from __future__ import annotations
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import Emitter, Value, defined
+from morpho.backends.code.emit import CACHE_LINE, Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.gemm.amx.amx import SIDE
-from morpho.backends.kernels.gemm.tiling import CACHE_LINE
 from morpho.backends.kernels.quantised.int8_code import PAIRS, by_dot
 from morpho.backends.kernels.quantised.quantised_code import AHEAD
 from morpho.backends.kernels.quantised.rounded import PRODUCT, ROW, RoundedKernel, RoundRowsKernel
