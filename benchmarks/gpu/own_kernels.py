@@ -152,7 +152,8 @@ def cases(torch: Any, small: bool) -> list[Case]:
         numbers, line = rng.integers(0, 1 << 16, count).astype(np.int32), floats(count)
         found += [
             Case(f"bincount {count}", [numbers], lambda t: mo.bincount(t, length=1 << 16), None,
-                 lambda t: torch.bincount(t, minlength=1 << 16), lambda t: np.bincount(t, minlength=1 << 16), 0),
+                 lambda t: torch.bincount(t, minlength=1 << 16), lambda t: np.bincount(t, minlength=1 << 16), 0,
+                 waits=True),
             Case(f"nonzero {count}", [(line > 0).astype(np.int32)], lambda t: mo.nonzero(t)[0], None,
                  lambda t: t.nonzero()[:, 0], np.flatnonzero, 0, waits=True),
             Case(f"x[x > 0] {count}", [line], lambda t: t[t > 0], None, lambda t: t[t > 0], lambda t: t[t > 0], 0,

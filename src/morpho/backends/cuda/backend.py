@@ -24,7 +24,7 @@ from morpho.backends.cuda.driver.free_blocks import functions
 from morpho.backends.cuda.driver.interface import Device, HostWords
 from morpho.backends.cuda.driver.launch_code import RAISED
 from morpho.backends.cuda.executable import CudaExecutable
-from morpho.backends.cuda.faults import StandingFaults
+from morpho.backends.cuda.faults import FaultSlabs, StandingFaults
 from morpho.backends.cuda.host_programs import HostCompiler
 from morpho.backends.cuda.lowering import optimised_and_lowered, program_of
 from morpho.backends.cuda.vendor.assembler import assembler
@@ -98,6 +98,7 @@ class CudaBackend:
         self.choices = NO_CHOICES  # the tuner's, among kernels of the same bits
         self.host_steps = 0  # operations that ran on the host so far
         self.standing: weakref.WeakSet[StandingFaults] = weakref.WeakSet()  # of programs that the native entry launches
+        self.fault_words = FaultSlabs(self.host_words)
         self.errors: dict[int, BaseException] = {}  # of what native code had Python do, by thread
 
     @property
@@ -167,6 +168,8 @@ class CudaBackend:
 
     def raise_faults(self) -> None:
         """Raise what a program that the native entry launched has reported; its run must be over."""
+        if not self.fault_words.any():
+            return
         for faults in self.standing:
             error = faults.error()
             if error is not None:

@@ -23,7 +23,7 @@ from morpho.backends.cuda.driver.interface import Device
 from morpho.backends.cuda.driver.native_call import NativeCall
 from morpho.backends.cuda.driver.regions.dynamic_call import MOST_REGIONS, DynamicCall, Region
 from morpho.backends.cuda.driver.regions.traced import SizeTrace
-from morpho.backends.cuda.faults import RunEvent, StandingFaults
+from morpho.backends.cuda.faults import FaultSlabs, RunEvent, StandingFaults
 from morpho.backends.cuda.gemm.lower import FollowedStep
 from morpho.backends.cuda.grouped.step import GroupStep
 from morpho.backends.cuda.host_programs import HostCompiler, HostPrograms
@@ -52,6 +52,7 @@ class Owner(Protocol):
     host_steps: int
     host: HostCompiler | None
     standing: weakref.WeakSet[StandingFaults]
+    fault_words: FaultSlabs
     errors: dict[int, BaseException]
 
     def watch(self, event: Event) -> Event: ...
@@ -196,7 +197,7 @@ class CudaExecutable:
         places = [place.slot for place in program.outputs]
         slots = [arena + slot.offset if slot.kind == "temporary" else 0 for slot in program.slots]
         taken = {slot.index: number for number, slot in enumerate(program.slots) if slot.kind == "input"}
-        faults = StandingFaults(gpu.host_words(len(self.faulty)), [program.steps[n] for n in self.faulty],  # type: ignore
+        faults = StandingFaults(self.backend.fault_words, [program.steps[n] for n in self.faulty],  # type: ignore[misc]
                                 gpu) if self.faulty else None
         if faults is not None:
             self.backend.standing.add(faults)
