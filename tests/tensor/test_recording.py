@@ -11,7 +11,7 @@ import pytest
 
 import morpho as mo
 from morpho.ir.node import live_nodes
-from morpho.tensor import recorded_programs, recording
+from morpho.tensor import at_once, recorded_programs, recording, steps, stepwise
 from morpho.tensor.steps import Step, counts
 
 ALONE = 2  # references to memory that one name holds, as `sys.getrefcount` counts
@@ -19,8 +19,12 @@ ALONE = 2  # references to memory that one name holds, as `sys.getrefcount` coun
 
 @pytest.fixture(autouse=True)
 def afresh() -> None:
-    """What other tests have recorded in this thread is computed before."""
+    """What other tests have recorded in this thread is computed before, and what they had compiled is forgotten: a
+    count of programs is that of the test alone."""
     recording.flush()
+    steps._forget()
+    for known in (recording._sites, recorded_programs._forms, at_once._programs, stepwise._known):
+        known.clear()
 
 
 def is_recorded(x: Any) -> bool:
@@ -440,7 +444,7 @@ def test_values_that_are_looked_at_one_by_one_are_computed_at_once(seed: int) ->
     scalars(values)
     before, plans = counts.at_once, counts.plans
     results = scalars(values)
-    assert counts.at_once > before and counts.plans - plans <= 2
+    assert counts.at_once > before and counts.plans - plans <= 8  # of some 3,000 operations, by which way `if` goes
     with mo.settings(record=False):
         assert str(scalars(values)) == str(results)
 

@@ -805,7 +805,10 @@ def built(recording: Recording, key: Any, function: Any, arguments: tuple[Any, .
                 own = place
                 place += 1
                 return LiftedNumber(number, node, lifting, frozenset({own}), lambda values: values[own])
-            return kind.of_node(argument.node)
+            tensor = kind.of_node(argument.node)
+            if argument.tracked:
+                tensor._track = ARGUMENT  # for functions that refuse what a gradient is asked of
+            return tensor
         if type(argument) in (tuple, list):
             return type(argument)([value_of(item) for item in argument])
         return argument

@@ -201,7 +201,7 @@ class Body(Module):
             x = self.layers[place](x, mask, shared)
             if number == 0 and self.beside is not None:
                 x = self.beside(embedded, x, tokens)
-        return x if self.norm is None else self.norm(x)  # type: ignore[no-any-return]
+        return x if self.norm is None else self.norm(x)
 
     def _shared(self, length: Any) -> Any:
         if self.biases is None and self.distances is None:
@@ -315,7 +315,7 @@ class Encoder(WithHeads):
         self._check_head("sequence")
         if self.shape.heads_of.pooling == "late":
             return _mean(self.classifier(self.text(x)), mask)  # type: ignore[misc]
-        return self.classifier(self.pooled(x, mask))  # type: ignore[no-any-return]
+        return self.classifier(self.pooled(x, mask))  # type: ignore[misc]
 
     def token_logits(self, x: mo.Tensor) -> mo.Tensor:
         return super().token_logits(self._read(x))
@@ -324,7 +324,7 @@ class Encoder(WithHeads):
         return super().span_logits(self._read(x))
 
     def _read(self, x: mo.Tensor) -> mo.Tensor:
-        return self.text(x) if self.shape.heads_of.everywhere and self.text is not None else x  # type: ignore
+        return self.text(x) if self.shape.heads_of.everywhere and self.text is not None else x
 
     def logits(self, x: mo.Tensor) -> mo.Tensor:
         """Of every token at every place: (batch, length, vocabulary)."""

@@ -26,6 +26,7 @@ from morpho.ops.control.records import bodies_of
 from morpho.ops.identity import mark
 from morpho.tensor import recording
 from morpho.tensor.autodiff.grad_mode import (
+    ARGUMENT,
     DONE,
     Tracked,
     detached,
@@ -367,6 +368,8 @@ def is_differentiated(tensor: Tensor) -> bool:
         return False
     if isinstance(track, Tracked):
         return track.wanted
+    if track is ARGUMENT or (type(tensor._node) is Step and recording.wants_gradient(tensor)):
+        return True
     held = held_below(tensor)
     if not held and isinstance(track, Node):
         tensor._track = None  # nobody is left to want it
