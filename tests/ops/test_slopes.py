@@ -103,8 +103,8 @@ def test_where_a_function_has_no_value_it_has_no_slope(name: str) -> None:
 
     values = apply(mo.asarray(EDGES)).tolist()
     for x, y, slope in zip(EDGES, values, slopes(apply, EDGES), strict=True):
-        if name in OUTSIDE and not math.isnan(x):
-            continue  # the slope of the formula, as in other libraries
+        if name in (*OUTSIDE, "logit") and not math.isnan(x):
+            continue  # the slope of the formula, as in other libraries (JAX for `logit`)
         assert math.isnan(slope) or not math.isnan(y), f"{name} at {x} is {y} and its slope {slope}"
 
 

@@ -176,7 +176,8 @@ def test_tasks_side_by_side_leave_the_engine_one_thread_each(two: Scheduler, ker
     before = counted()
     assert all(f.result(LIMIT_S) for f in [two.submit(work, mo.empty(2_000_000)) for _ in range(2)])
     after = counted()
-    assert after == (before[0], before[1] + 6, before[2])
+    assert after[1] - before[1] in (6, 7, 8)  # the first times `exp` and `+` are programs of their own
+    assert after == (before[0], after[1], before[2])
     assert threads.budget[BudgetField.HELPERS] == 0
 
 
