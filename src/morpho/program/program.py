@@ -165,6 +165,8 @@ class Step:
 def _is_transposed(place: View, result: View) -> bool:
     """Whether neighbours of a result, along its last axis, lie lines of the cache apart in what is read, and neighbours
     along another axis do not."""
+    if not place.strides:
+        return False
     *steps, last = place.strides
     longer = [step for size, step in zip(place.shape, steps, strict=False) if size != 1]
     if not longer or place.shape[-1] == 1 or result.strides[-1] != 1 or not isinstance(last, int):

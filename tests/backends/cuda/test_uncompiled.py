@@ -110,6 +110,6 @@ def test_a_mask_of_any_count_takes_one_program(gpu: str, rng: np.random.Generato
         mask = values > limit
         plans = counts.plans
         np.testing.assert_array_equal(x[mo.asarray(mask, device=gpu)].numpy(), values[mask])
-        assert turn == 0 or counts.plans == plans
+        assert turn < 2 or counts.plans == plans
         for got, want in zip(mo.nonzero(mo.asarray(mask, device=gpu)), np.nonzero(mask), strict=True):
             np.testing.assert_array_equal(got.numpy(), want)
