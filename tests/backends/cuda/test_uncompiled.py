@@ -100,3 +100,16 @@ def test_arrays_beside_tensors_go_where_those_are(gpu: str) -> None:
     second = there * 3.0
     np.testing.assert_array_equal(mo.nn.interpolate(image, size=(8, 7), mode="bilinear").numpy(), wanted)
     assert first.numpy().tolist() == [3] * 4 and second.numpy().tolist() == [6] * 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "float16"])
+def test_a_mask_of_any_count_takes_one_program(gpu: str, rng: np.random.Generator, dtype: str) -> None:
+    values = (rng.standard_normal((30, 40)) * 9).astype(dtype)
+    x = mo.asarray(values, device=gpu)
+    for turn, limit in enumerate((0, -3, 5, 100)):
+        mask = values > limit
+        plans = counts.plans
+        np.testing.assert_array_equal(x[mo.asarray(mask, device=gpu)].numpy(), values[mask])
+        assert turn == 0 or counts.plans == plans
+        for got, want in zip(mo.nonzero(mo.asarray(mask, device=gpu)), np.nonzero(mask), strict=True):
+            np.testing.assert_array_equal(got.numpy(), want)
