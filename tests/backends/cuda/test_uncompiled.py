@@ -128,13 +128,3 @@ def test_a_named_device_wins_over_that_of_the_block(gpu: str, record: bool) -> N
                     assert [value.device for value in values] == [name] * 3
                     assert sum(values[1:], values[0]).numpy().tolist() == [3, 3] and values[0].device == name
                 assert waiting.device == block
-
-
-@pytest.mark.parametrize("record", [True, False])
-def test_a_detached_leaf_is_a_leaf_of_its_own(record: bool) -> None:
-    with mo.settings(record=record):
-        x = mo.asarray([1.0, 2.0])
-        y = x.detach()
-        y.requires_grad = True
-        mo.sum(x * y * y).backward()
-        assert y.grad.tolist() == [2.0, 8.0] and not x.requires_grad and x.grad is None

@@ -135,9 +135,7 @@ def detach(tensor: Tensor) -> Tensor:
     made = recording.without_gradient(tensor)
     if made is not None:
         return made  # type: ignore[no-any-return]
-    buffer = tensor.buffer() if tracing.current is None else None
-    node = tensor.program() if buffer is None or tracing.transformed or tracing.batched else None
-    return Tensor.of_buffer(buffer) if node is None else Tensor.of_node(detached(node))
+    return Tensor.of_node(detached(tensor.program()))
 
 
 def register_hook(tensor: Tensor, hook: Hook) -> Callable[[], None]:
