@@ -31,7 +31,7 @@ def test_no_sample_is_off_by_more_than_the_bound(kind: str, seed: int, sample: A
         assert worst <= bound, (name, bound, worst)
         if name.startswith("matmul") and kind == "float32":
             assert bound < 2 * worst  # sums that are always rounded one way reach it
-        assert bound < 500 * worst, (name, bound, worst)
+        assert not worst or bound < 500 * worst, (name, bound, worst)  # all rows may have one exact sum
 
 
 FUNCTIONS = {"exp": math.exp, "expm1": math.expm1, "log": math.log, "log1p": math.log1p, "log2": math.log2,

@@ -222,6 +222,7 @@ def _form_of(path: list[Step], wanted: list[Step]) -> _Form | None:
         return None
     if form is None:
         form = _forms[key] = _Form()
+        form.is_fixed = bool(path[0].home)  # a GPU's products of unknown depth add in another order
         if len(_forms) > MOST_FORMS:
             _forms.popitem(last=False)
     else:

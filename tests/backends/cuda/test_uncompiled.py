@@ -128,3 +128,16 @@ def test_a_named_device_wins_over_that_of_the_block(gpu: str, record: bool) -> N
                     assert [value.device for value in values] == [name] * 3
                     assert sum(values[1:], values[0]).numpy().tolist() == [3, 3] and values[0].device == name
                 assert waiting.device == block
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "float16"])
+def test_a_mask_of_any_count_takes_one_program(gpu: str, rng: np.random.Generator, dtype: str) -> None:
+    values = (rng.standard_normal((30, 40)) * 9).astype(dtype)
+    x = mo.asarray(values, device=gpu)
+    for turn, limit in enumerate((0, -3, 5, 100)):
+        mask = values > limit
+        plans = counts.plans
+        np.testing.assert_array_equal(x[mo.asarray(mask, device=gpu)].numpy(), values[mask])
+        assert turn == 0 or counts.plans == plans
+        for got, want in zip(mo.nonzero(mo.asarray(mask, device=gpu)), np.nonzero(mask), strict=True):
+            np.testing.assert_array_equal(got.numpy(), want)

@@ -29,7 +29,7 @@ from morpho.tensor.functions.indexing.fancy import Fancy
 from morpho.tensor.functions.indexing.parts import OF_ITEM, OWN, assign_item, is_alone, is_basic, of_base
 from morpho.tensor.functions.indexing.writing import written
 from morpho.tensor.functions.move import slice_node
-from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, selected, unravelled
+from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, masked, selected, unravelled
 from morpho.tensor.lifted import lifted_index
 from morpho.tensor.operands import as_node
 from morpho.tensor.recorded import view
@@ -306,6 +306,8 @@ def _is_selection(key: Any) -> bool:
 
 
 def _item(x: Tensor, key: Any) -> Tensor:
+    if type(key) is Tensor and key.dtype is bool_ and (found := masked(x, key)) is not None:
+        return found
     node, region = prepared(x.node, key)
     view = region.read(node)
     if region.is_basic:

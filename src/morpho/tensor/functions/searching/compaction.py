@@ -18,7 +18,9 @@ from morpho.ops.tiles import record
 from morpho.ops.tiles.functions import arange, load, program_id, store
 from morpho.ops.tiles.ir import TileProgram
 from morpho.ops.tiles.translate import translate
-from morpho.tensor.core import Tensor, evaluate
+from morpho.runtime.memory.buffer import Buffer
+from morpho.tensor import recording
+from morpho.tensor.core import Tensor, evaluate, realise
 
 TILE = 2048
 
@@ -28,6 +30,13 @@ def list_selected(ranks: Any, mask: Any, out: Any, *, tile: int) -> None:
     start = program_id(0) * tile
     keep = load(mask[start:], tile, other=False)
     store(out[load(ranks[start:], tile) - 1], start + arange(tile), mask=keep)
+
+
+def select_values(ranks: Any, mask: Any, values: Any, out: Any, *, tile: int) -> None:
+    """Value i to place ranks[i] - 1 where the mask holds."""
+    start = program_id(0) * tile
+    keep = load(mask[start:], tile, other=False)
+    store(out[load(ranks[start:], tile) - 1], load(values[start:], tile), mask=keep)
 
 
 def put(index: Any, values: Any, out: Any, *, tile: int) -> None:
@@ -54,16 +63,54 @@ def part(node: Node, start: int, size: int) -> Node:
     return build("slice", node, starts=(start,), sizes=(size,), steps=(1,))
 
 
+def _ranks(mask: Tensor) -> tuple[Node, Node, int, Tensor]:
+    """A mask as a line, how many hold up to each place, the length, and how many hold."""
+    count = int(product(mask.shape))
+    line = reshape(mask.node, (count,))
+    assert line.dtype is bool_
+    ranks = build("cumulative_sum", cast(line, int32), axis=0)
+    return line, ranks, count, Tensor.of_node(part(ranks, count - 1, 1))
+
+
+def _positions(mask: Tensor) -> tuple[Tensor, Tensor]:
+    line, ranks, count, total = _ranks(mask)
+    return Tensor.of_node(on_grid("list_selected", ranks, line, count)), total
+
+
+def _values(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    line, ranks, count, total = _ranks(mask)
+    grid = (-(-count // TILE),)
+    arrays = [("ranks", int32, 1), ("mask", bool_, 1), ("values", x.dtype, 1), ("out", x.dtype, 1)]
+    made = record.apply(_selecting(tuple(arrays)), [ranks, line, reshape(x.node, (count,))], grid,
+                        [((count,), x.dtype)], "select_values")
+    return Tensor.of_node(made), total
+
+
+@lru_cache(maxsize=16)
+def _selecting(arrays: tuple[tuple[str, DType, int], ...]) -> TileProgram:
+    return translate(select_values, list(arrays), {"tile": TILE})
+
+
+def _beginning(function: Any, *tensors: Tensor) -> Tensor:
+    """The first elements of a line, as many as the function's other result says. The program has the room of all, so
+    that it is the same for every number of them; that alone goes to the host."""
+    made = recording.apply(function, tensors) or function(*tensors)
+    realise(*made)
+    whole, total = made
+    evaluate.counts.syncs += 1
+    buffer = whole.elements()
+    return Tensor.of_buffer(Buffer(buffer.storage, buffer.address, (int(total.item()),), (1,), buffer.dtype,
+                                   buffer.writable))
+
+
 def compacted(mask: Tensor) -> Tensor:
     """Positions at which a mask holds, in the mask read as a line."""
-    line = reshape(mask.node, (product(mask.shape),))
-    assert line.dtype is bool_
-    ranks = Tensor.of_node(build("cumulative_sum", cast(line, int32), axis=0)).realise()
-    evaluate.counts.syncs += 1
-    total = int(ranks[-1].item())
-    if total == 0:
-        return Tensor.of_node(expand(constant(0, int64), (0,)))
-    return Tensor.of_node(on_grid("list_selected", ranks.node, line, total))
+    return _beginning(_positions, mask)
+
+
+def masked(x: Tensor, mask: Tensor) -> Tensor:
+    """x[mask] of a mask of the shape of x."""
+    return _beginning(_values, mask, x)
 
 
 def unique_on_device(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -12,6 +12,7 @@ from morpho.base.errors import CompileError, fail
 from morpho.ir.node import Node, build, toposort
 from morpho.ops.algebra import add, cast, constant, constant_like, expand, reshape, size_value, where
 from morpho.ops.sources import pick
+from morpho.tensor.autodiff.autograd import is_differentiated
 from morpho.tensor.autodiff.grad_mode import has_rows, tracing
 from morpho.tensor.core import Tensor, uses_parameters
 
@@ -35,6 +36,16 @@ def compacted(mask: Tensor) -> Tensor:
     from morpho.tensor.functions.searching.compaction import compacted
 
     return compacted(mask)
+
+
+def masked(x: Tensor, mask: Tensor) -> Tensor | None:
+    """x[mask] on a device, of a mask of its shape; None where it is found otherwise."""
+    if mask.shape != x.shape or x.dtype.is_complex or x.device != mask.device or not is_compacted(mask) \
+            or is_differentiated(x):
+        return None
+    from morpho.tensor.functions.searching.compaction import masked
+
+    return masked(x, mask)
 
 
 def selected(mask: Tensor, operation: str) -> Tensor:
