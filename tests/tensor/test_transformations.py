@@ -386,3 +386,19 @@ def test_stop_gradient_of_a_tree() -> None:
     kept = mo.stop_gradient({"a": mo.ones(2), "b": "word"})
     assert kept["b"] == "word"
     assert mo.grad(lambda x: (mo.stop_gradient([x, x])[0] * x).sum())(mo.ones(2)).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_function_may_change_its_argument(is_recorded: bool) -> None:
+    scale = mo.asarray([5.0, 6.0, 7.0])
+
+    def assigning(x: mo.Tensor) -> mo.Tensor:
+        before = (x * scale).sum()
+        x[1] = 3.0
+        return before + (x * scale).sum()
+
+    with mo.settings(record=is_recorded):
+        x = mo.asarray([1.0, 2.0, 3.0])
+        assert mo.grad(assigning)(x).tolist() == [10.0, 6.0, 14.0]
+        assert mo.grad(lambda x: (x.requires_grad_() * scale).sum())(x).tolist() == [5.0, 6.0, 7.0]
+        assert x.tolist() == [1.0, 2.0, 3.0]

@@ -33,7 +33,7 @@ from morpho.runtime.memory.buffer import Buffer, OffHost
 from morpho.runtime.memory.device_memory import moved
 from morpho.runtime.trace import spans
 from morpho.tensor import at_once, recorded_programs
-from morpho.tensor.autodiff.grad_mode import ARGUMENT, Tracked, tracing
+from morpho.tensor.autodiff.grad_mode import ARGUMENT, Argument, Tracked, tracing
 from morpho.tensor.eager import is_quiet, quiet
 from morpho.tensor.lifted import LiftedNumber, Lifting
 from morpho.tensor.recorded_programs import gradients_of, plan_of
@@ -175,8 +175,9 @@ class Recording:
                 if track.program is not None:
                     return None
                 tracked = track.wanted
-            elif track is ARGUMENT:
+            elif type(track) is Argument:
                 tracked = True
+                x = x if track.leaf is None else track.leaf
             elif type(track) is Lineage or type(track) is Node:
                 return None
         _, shape, _, dtype, _ = layout
@@ -592,6 +593,8 @@ def differentiate(loss: Any) -> list[tuple[Any, Any]] | None:
         owner = recording.owners[leaf.inputs - 1]()
         if owner is None:
             continue
+        if not isinstance(owner._track, Tracked) or not owner._track.wanted:
+            return None  # an argument of a function that was differentiated, or one that wants its gradient no more
         results.append((owner, _gradient(recording, step, leaf, node)))
     recording.differentiated = True
     recording.limit = recording.step.slot

@@ -173,7 +173,7 @@ def _piece(step: Step, arguments: list[Any]) -> Sequence[Any]:
     if own.slot <= scratch.step.slot:  # the operation gives its operand back
         return (arguments[operands.index(own)],)
     live: Any = own if own.structure is None else own.picks
-    program = own.plans.get(live)
+    program = own.last.plans.get(live)
     if program is None:
         program = recorded_programs.whole_plan(own.last, list(own.picks), live)
     counts.pieces += 1

@@ -15,7 +15,7 @@ from morpho.ops.algebra import cast
 from morpho.ops.identity import mark
 from morpho.runtime.memory.buffer import Buffer, OffHost
 from morpho.tensor import recording
-from morpho.tensor.autodiff.grad_mode import ARGUMENT, tracing, watch
+from morpho.tensor.autodiff.grad_mode import ARGUMENT, Argument, tracing, watch
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.steps import Step
@@ -25,6 +25,7 @@ DEEP = 125  # operations of a lazy argument from which on it is computed before 
 
 class Inputs:
     """Arguments to differentiate with respect to, as trees, with a node of its own for every float tensor in them.
+    A function is called with `values`, which it may assign to.
 
     Where the function's operations can be recorded each is also a leaf of the recording."""
 
@@ -52,6 +53,8 @@ class Inputs:
         self.nodes = [leaf.program() for leaf in self.leaves]
         for leaf, node in zip(self.leaves, self.nodes, strict=True):
             watch(leaf, node)  # a value that the function prints on its way keeps its program
+        self.values = [_value_of(leaf) for leaf in self.leaves] if self.is_recorded else \
+            [Tensor.of_node(node) for node in self.nodes]
 
     def apply(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Call the function that is differentiated; values that leave it for NumPy meanwhile are an error."""
@@ -74,6 +77,9 @@ class Inputs:
         for leaf in self.leaves:
             recording.local.recording.forget(leaf)
             leaf._track = None
+        for one in self.values:
+            if type(getattr(one, "_track", None)) is Argument:
+                one._track = None
         tensors: list[Any] = []
         structure = flatten(result, tensors)
         ended = [x if type(x._node) is not Step or not x._node.tracked else recording.without_gradient(x)
@@ -114,6 +120,14 @@ def _argument(buffer: Buffer) -> Tensor:
     made = Tensor.of_buffer(buffer)
     made._node = mark(made.program())  # where it is asked for as a node it is no plain leaf: `detach` stops at it
     made._track = ARGUMENT
+    return made
+
+
+def _value_of(leaf: Tensor) -> Tensor:
+    """The same elements and the same node in a tensor of its own."""
+    made = object.__new__(Tensor)
+    made._node, made._record, made._storage, made._layout = leaf._node, leaf._record, leaf._storage, leaf._layout
+    made._track = Argument(leaf)
     return made
 
 

@@ -26,8 +26,8 @@ from morpho.ops.control.records import bodies_of
 from morpho.ops.identity import mark
 from morpho.tensor import recording
 from morpho.tensor.autodiff.grad_mode import (
-    ARGUMENT,
     DONE,
+    Argument,
     Tracked,
     detached,
     held_below,
@@ -88,6 +88,8 @@ def set_requires_grad(tensor: Tensor, wanted: bool = True) -> Tensor:
     is_constant = node.op.name == "constant"  # nodes are interned: every 0.0 of all programs would be this leaf
     if (node.inputs or is_constant) and tracing.current is not None:
         tensor.replace(mark(node))
+    elif node.inputs and tracing.transformed and is_differentiated(tensor):
+        tensor.replace(mark(node))  # its own gradient, and on to the arguments
     elif is_constant:
         tensor.replace(asarray(tensor.realise().numpy().copy()).program())
     elif node.inputs and requires_grad(tensor):
@@ -368,7 +370,7 @@ def is_differentiated(tensor: Tensor) -> bool:
         return False
     if isinstance(track, Tracked):
         return track.wanted
-    if track is ARGUMENT or (type(tensor._node) is Step and recording.wants_gradient(tensor)):
+    if type(track) is Argument or (type(tensor._node) is Step and recording.wants_gradient(tensor)):
         return True
     held = held_below(tensor)
     if not held and isinstance(track, Node):

@@ -177,7 +177,7 @@ class _Traced:
             raise fail(ArgumentError, operation, f"{type(function).__name__} is not a function")
         self.operation = operation
         self.inputs = Inputs(operation, arguments)
-        self.result = self.inputs.apply(function, *self.inputs.trees(self.inputs.leaves))
+        self.result = self.inputs.apply(function, *self.inputs.trees(self.inputs.values))
         self.outputs: list[Any] = []
         self.structure = flatten(with_numbers(self.result), self.outputs)
         self.nodes = [asarray(output).program() for output in self.outputs]  # now: later they may be other values

@@ -77,9 +77,14 @@ class Tracked:
 
 
 class Argument:
-    """In the `_track` of an argument of a function that `mo.grad` calls, where its operations are recorded."""
+    """In the `_track` of an argument of a function that `mo.grad` calls, where its operations are recorded.
 
-    __slots__ = ()
+    The function may assign to its argument; `leaf` is a tensor it never sees, which stays the input that was given."""
+
+    __slots__ = ("leaf",)
+
+    def __init__(self, leaf: Any = None) -> None:
+        self.leaf = leaf
 
 
 ARGUMENT = Argument()

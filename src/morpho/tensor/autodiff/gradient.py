@@ -159,7 +159,7 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
         positions = positions_among(wanted, len(arguments), bool(named))
         inputs = Inputs("grad", [arguments[i] for i in positions], is_recorded=True)
         changed = list(arguments)
-        for position, tree in zip(positions, inputs.trees(inputs.leaves), strict=True):
+        for position, tree in zip(positions, inputs.trees(inputs.values), strict=True):
             changed[position] = tree
         result = inputs.apply(function, *changed, **named)
         value = result[0] if has_aux else result
@@ -208,7 +208,7 @@ def vjp(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Callable[..
     array([ 2., 40.], dtype=float32)
     """
     inputs = Inputs("vjp", arguments)
-    result = inputs.apply(function, *inputs.trees(inputs.leaves))
+    result = inputs.apply(function, *inputs.trees(inputs.values))
     outputs: list[Any] = []
     structure = flatten(result, outputs)
     nodes = [output.program() for output in outputs]  # now: later they may be other values

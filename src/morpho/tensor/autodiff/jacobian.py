@@ -86,7 +86,7 @@ def _jacobian(operation: str, function: Callable[..., Any], argnums: Any, has_au
         positions = positions_among(wanted, len(arguments), bool(named))
         inputs = Inputs(operation, [arguments[i] for i in positions])
         changed = list(arguments)
-        for position, tree in zip(positions, inputs.trees(inputs.leaves), strict=True):
+        for position, tree in zip(positions, inputs.trees(inputs.values), strict=True):
             changed[position] = tree
         answer = inputs.apply(function, *changed, **named)
         result = answer[0] if has_aux else answer
