@@ -117,6 +117,19 @@ def test_a_fault_reaches_all_that_follows_from_it(gpu: str) -> None:
     assert (x * 2.0).numpy().sum() == 24
 
 
+@pytest.mark.parametrize("record", [True, False])
+def test_a_named_device_wins_over_that_of_the_block(gpu: str, record: bool) -> None:
+    with mo.settings(record=record):
+        for block in ("cpu", gpu):
+            with mo.device(block):
+                waiting = mo.ones(2) * 2.0
+                for name in ("cpu", gpu):
+                    values = [mo.ones(2, device=name), mo.ones(2).to(name), mo.ones_like(waiting, device=name)]
+                    assert [value.device for value in values] == [name] * 3
+                    assert sum(values[1:], values[0]).numpy().tolist() == [3, 3] and values[0].device == name
+                assert waiting.device == block
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "float16"])
 def test_a_mask_of_any_count_takes_one_program(gpu: str, rng: np.random.Generator, dtype: str) -> None:
     values = (rng.standard_normal((30, 40)) * 9).astype(dtype)

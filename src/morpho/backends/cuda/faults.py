@@ -63,7 +63,7 @@ class RunEvent:
 
 
 def suspects_of(events: Iterable[Any]) -> Sequence[RunEvent]:
-    """Those of some runs, and of what they read, that reported a fault, or may yet."""
+    """Runs with a fault, or perhaps one, among these and those that they read from."""
     return tuple(dict.fromkeys([run for event in events if type(event) is RunEvent for run in event.suspects()]))
 
 
