@@ -139,19 +139,22 @@ def device(name: str, index: int | None = None) -> Device:
 def placed(tensor: Tensor, wanted: Any, operation: str) -> Tensor:
     """A tensor that was just made, on the device that is asked for, or on that of the settings. Inside a function that
     is being compiled it goes with the function's arguments."""
-    memory = memory_of(default_device()) if wanted is None else holder(wanted, operation)
+    usual = memory_of(default_device())
+    memory = usual if wanted is None else holder(wanted, operation)
     here = tensor.device if tensor.is_realised else tensor.program().device
-    return tensor if memory == HOST and here in ("", HOST) else on(tensor, memory)
+    return tensor if memory == usual == HOST and here in ("", HOST) else on(tensor, memory)
 
 
 def on(tensor: Tensor, memory: str) -> Tensor:
     """The tensor in other memory, or itself where it lies there. What lies nowhere yet, a formula such as
     `mo.zeros(3)`, is computed there."""
-    if not tensor.is_realised and not tensor.program().device:
-        if tracing.current is not None:
-            return tensor  # it goes with the function's arguments
-        with settings.settings(device=memory):
-            return Tensor.of_buffer(evaluate.realise([tensor.program()])[0])
+    if not tensor.is_realised:
+        program = tensor.program()  # before the block, which computes what was recorded outside of it
+        if not program.device:
+            if tracing.current is not None:
+                return tensor  # it goes with the function's arguments
+            with settings.settings(device=memory):
+                return Tensor.of_buffer(evaluate.realise([program])[0])
     return tensor if memory == tensor.device else Tensor.of_buffer(elsewhere(tensor.elements(), memory))
 
 

@@ -9,7 +9,7 @@ import pytest
 from native_device import Native
 
 import morpho as mo
-from morpho.base.errors import DeviceError
+from morpho.base.errors import DeviceError, IndexFault
 from morpho.tensor.steps import Step, counts
 
 
@@ -100,6 +100,34 @@ def test_arrays_beside_tensors_go_where_those_are(gpu: str) -> None:
     second = there * 3.0
     np.testing.assert_array_equal(mo.nn.interpolate(image, size=(8, 7), mode="bilinear").numpy(), wanted)
     assert first.numpy().tolist() == [3] * 4 and second.numpy().tolist() == [6] * 4
+
+
+def test_a_fault_reaches_all_that_follows_from_it(gpu: str) -> None:
+    """A recording is computed by several programs the first times; the last of them is the one that is waited for."""
+    x, rows = mo.asarray(np.ones((3, 4), np.float32), device=gpu), mo.asarray(np.array([0, 9]), device=gpu)
+    for _ in range(3):
+        with pytest.raises(IndexFault, match="outside its axis"):
+            (x[rows] * 2.0).numpy()
+    with mo.settings(record=False):
+        chosen = x[rows].realise()
+        later = (chosen * 2.0).realise() + 1.0
+        for value in (later, chosen, later):
+            with pytest.raises(IndexFault, match="outside its axis"):
+                value.numpy()
+    assert (x * 2.0).numpy().sum() == 24
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_a_named_device_wins_over_that_of_the_block(gpu: str, record: bool) -> None:
+    with mo.settings(record=record):
+        for block in ("cpu", gpu):
+            with mo.device(block):
+                waiting = mo.ones(2) * 2.0
+                for name in ("cpu", gpu):
+                    values = [mo.ones(2, device=name), mo.ones(2).to(name), mo.ones_like(waiting, device=name)]
+                    assert [value.device for value in values] == [name] * 3
+                    assert sum(values[1:], values[0]).numpy().tolist() == [3, 3] and values[0].device == name
+                assert waiting.device == block
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "float16"])

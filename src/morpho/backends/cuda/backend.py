@@ -167,7 +167,10 @@ class CudaBackend:
         return self.gpu.host_words(count)
 
     def raise_faults(self) -> None:
-        """Raise what a program that the native entry launched has reported; its run must be over."""
+        """Raise what a program has reported whose run is over. One that the native entry launched has no event of its
+        own, so whoever waits for anything hears of it, and of what ran before it."""
+        if self.pending:
+            self.pending = [event for event in self.pending if not _is_settled(event)]
         if not self.fault_words.any():
             return
         for faults in self.standing:
@@ -328,6 +331,13 @@ class CudaBackend:
         """Remember an event whose error somebody must see."""
         self.pending = [known for known in self.pending if not getattr(known, "seen", False)][-256:] + [event]
         return event
+
+
+def _is_settled(event: Event) -> bool:
+    """Whether a run is over and its error, if any, was raised; raises one that was not."""
+    if not getattr(event, "seen", False) and event.done():
+        event.wait()
+    return getattr(event, "seen", False)
 
 
 def _kernel(step: object) -> DeviceKernel | None:

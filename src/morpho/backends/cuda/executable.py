@@ -23,7 +23,7 @@ from morpho.backends.cuda.driver.interface import Device
 from morpho.backends.cuda.driver.native_call import NativeCall
 from morpho.backends.cuda.driver.regions.dynamic_call import MOST_REGIONS, DynamicCall, Region
 from morpho.backends.cuda.driver.regions.traced import SizeTrace
-from morpho.backends.cuda.faults import FaultSlabs, RunEvent, StandingFaults
+from morpho.backends.cuda.faults import FaultSlabs, RunEvent, StandingFaults, suspects_of
 from morpho.backends.cuda.gemm.lower import FollowedStep
 from morpho.backends.cuda.grouped.step import GroupStep
 from morpho.backends.cuda.host_programs import HostCompiler, HostPrograms
@@ -118,6 +118,7 @@ class CudaExecutable:
         gpu, program = self.backend.gpu, self.program
         faults = gpu.host_words(len(self.faulty)) if self.faulty else None
         slots = self._slots(inputs, outputs)
+        before = suspects_of([getattr(getattr(buffer, "owner", None), "event", None) for buffer in inputs])
         if not sizes or self.fast() is not None or not self._by_region(slots, faults, sizes, stream):
             prepared = self._prepare(sizes)
             with self._arena(slots, prepared.room) as behind:
@@ -126,7 +127,8 @@ class CudaExecutable:
                     Run(self, prepared.steps, slots, behind, faults, sizes, stream).all()
         self._copy_repeated(outputs, slots, stream)
         event = RunEvent(gpu.record(stream), None if faults is None else faults.array,
-                         [program.steps[n] for n in self.faulty], (_borrowed((*inputs, *outputs)), faults))  # type: ignore[misc]
+                         [program.steps[n] for n in self.faulty], (_borrowed((*inputs, *outputs)), faults),  # type: ignore[misc]
+                         before)
         return self.backend.watch(event) if faults is not None else event
 
     def _by_region(self, slots: list[int], faults: Any, sizes: Mapping[str, int], stream: int) -> bool:

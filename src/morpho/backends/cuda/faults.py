@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from morpho.backends.base import Event
@@ -20,8 +20,10 @@ SAID = {FAULT_SINGULAR: "singular matrix", FAULT_INDEFINITE: "matrix is not posi
 class RunEvent:
     """The end of a run. Faults that kernels reported become errors here, once."""
 
-    def __init__(self, event: Event, faults: Any, steps: Sequence[Step], held: Any) -> None:
+    def __init__(self, event: Event, faults: Any, steps: Sequence[Step], held: Any,
+                 before: Sequence[RunEvent] = ()) -> None:
         self.event, self.faults, self.steps, self.held = event, faults, steps, held
+        self.before = before  # runs that wrote what this one read, and may have failed
         self.error: MorphoError | None = None
         self.over = self.seen = False
 
@@ -30,17 +32,39 @@ class RunEvent:
         return self.over or self.event.done()
 
     def wait(self) -> None:
-        """Return when it is over; raise what failed."""
+        """Return when it is over; raise what failed, here or in a run whose values this one read."""
         if not self.over:
             self.event.wait()
-            self.error, self.over, self.held = self._fault(), True, None
-            self.faults = None
+            self._settle()
         self.seen = True
-        if self.error is not None:
+        if self.error is None:
+            for run in self.before:
+                run.wait()
+            self.before = ()
+        else:
             raise self.error
 
-    def _fault(self) -> MorphoError | None:
-        return None if self.faults is None else fault_error(self.faults, self.steps)
+    def suspects(self) -> Sequence[RunEvent]:
+        """The runs behind values of this one that reported a fault, or may yet."""
+        if not self.over and (self.faults is not None or self.before) and self.event.done():
+            self._settle()
+        if self.error is not None or self.faults is not None:
+            return (self, *self.before)
+        if self.over and self.before:
+            self.before = suspects_of(self.before)
+        return self.before
+
+    def _settle(self) -> None:
+        faults = self.faults
+        error = None if faults is None else fault_error(faults, self.steps)
+        if error is not None:
+            self.error = error
+        self.over, self.held, self.faults = True, None, None  # last: another thread may be here
+
+
+def suspects_of(events: Iterable[Any]) -> Sequence[RunEvent]:
+    """Runs with a fault, or perhaps one, among these and those that they read from."""
+    return tuple(dict.fromkeys([run for event in events if type(event) is RunEvent for run in event.suspects()]))
 
 
 class FaultWords:
