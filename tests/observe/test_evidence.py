@@ -81,7 +81,7 @@ def test_first_values_of_states_are_no_programs_of_a_loop() -> None:
     assert compiled() == [True]
     with mo.profile(memory=False) as p:
         _ = (mo.ones((18, 3)) * 1.25 + 2).realise()
-    assert compiled() == [False]
+    assert compiled() and not any(compiled())  # a program for each operation, the first times
 
 
 def steps(function: object, *arguments: object) -> list[Step]:
