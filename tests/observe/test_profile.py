@@ -185,7 +185,7 @@ def test_devices_have_events(delayed_device: str) -> None:
     with mo.profile() as p:
         (x * 2 + 1).numpy()
     on_device = [span for span in p.trace.spans if span.detail.get("on_device")]
-    assert {span.detail["device"] for span in on_device} == {delayed_device}  # a run for each operation, the first times
+    assert {span.detail["device"] for span in on_device} == {delayed_device}  # a run for each operation
     assert on_device[0].seconds > 0
     names = {span.name for span in p.trace.spans if span.kind == "transfer"}
     assert f"from {delayed_device}" in names
