@@ -353,3 +353,12 @@ def test_parts_are_written_in_memory_that_nothing_else_holds(
     for key, value in ((9, 1.0), (0, mo.ones(3)), ((0, 0, 0), 1.0), (0, 1j)):
         with pytest.raises((IndexError, ValueError)):
             x[key] = value
+
+
+def test_a_call_of_setitem_is_of_the_tensor_it_names() -> None:
+    """It holds one reference less than the statement does."""
+    for call in (lambda y: y.__setitem__(1, 5.0), lambda y: mo.Tensor.__setitem__(y, 1, 5.0)):
+        x = mo.asarray([[1.0, 2.0], [3.0, 4.0]])
+        y = x[0]
+        call(y)
+        assert (x.tolist(), y.tolist()) == ([[1, 2], [3, 4]], [1, 5])

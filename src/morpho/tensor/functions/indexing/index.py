@@ -26,7 +26,7 @@ from morpho.tensor.core import Tensor, uses_parameters
 from morpho.tensor.device import on
 from morpho.tensor.eager import row
 from morpho.tensor.functions.indexing.fancy import Fancy
-from morpho.tensor.functions.indexing.parts import OF_ITEM, OWN, assign_item, is_alone, is_basic, of_base
+from morpho.tensor.functions.indexing.parts import OF_ITEM, OWN, assign_item, is_alone, is_statement, is_basic, of_base
 from morpho.tensor.functions.indexing.writing import written
 from morpho.tensor.functions.move import slice_node
 from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, masked, selected, unravelled
@@ -320,7 +320,7 @@ _recorded_item = view(_item)
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
     """x[key] = value: x becomes a new value; tensors made from its old one keep theirs."""
-    if is_alone(sys.getrefcount(x), OF_ITEM, x, value):
+    if is_alone(sys.getrefcount(x), OF_ITEM, x, value) and is_statement(sys._getframe(1)):
         assign_item(x, key, value)
         return
     if x._base is not None:

@@ -12,12 +12,13 @@ the expression holds becomes one to the nearest base that something else holds.
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import EllipsisType, NoneType
+from types import EllipsisType, FrameType, NoneType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -135,6 +136,14 @@ def is_alone(count: int, least: int, x: Tensor, value: Any = None) -> bool:
     if count == least:
         return type(x) is Tensor
     return count == least + 1 and least > 0 and type(x) is Tensor and _is_recorded(x)
+
+
+def is_statement(frame: FrameType) -> bool:
+    """Whether a frame is at an assignment to an item: a call of `y.__setitem__` has one reference to `y` less."""
+    return frame.f_code.co_code[frame.f_lasti] in _ASSIGNMENTS
+
+
+_ASSIGNMENTS = [dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in dis.opmap]
 
 
 def _of_arguments() -> tuple[int, int, int]:
