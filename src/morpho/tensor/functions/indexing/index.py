@@ -26,7 +26,7 @@ from morpho.tensor.core import Tensor, uses_parameters
 from morpho.tensor.device import on
 from morpho.tensor.eager import row
 from morpho.tensor.functions.indexing.fancy import Fancy
-from morpho.tensor.functions.indexing.parts import OF_ITEM, OWN, assign_item, is_alone, is_statement, is_basic, of_base
+from morpho.tensor.functions.indexing.parts import OF_ITEM, OWN, assign_item, is_alone, is_basic, is_statement, of_base
 from morpho.tensor.functions.indexing.writing import written
 from morpho.tensor.functions.move import slice_node
 from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, masked, selected, unravelled
