@@ -201,7 +201,7 @@ class Body(Module):
             x = self.layers[place](x, mask, shared)
             if number == 0 and self.beside is not None:
                 x = self.beside(embedded, x, tokens)
-        return x if self.norm is None else self.norm(x)
+        return x if self.norm is None else self.norm(x)  # type: ignore[no-any-return]
 
     def _shared(self, length: Any) -> Any:
         if self.biases is None and self.distances is None:
@@ -250,7 +250,7 @@ class Transform(Module):
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         x = self._function(self.dense(x))
-        return x if self.norm is None else self.norm(x)  # type: ignore[no-any-return]
+        return x if self.norm is None else self.norm(x)
 
 
 class MaskedHead(Module):
@@ -315,7 +315,7 @@ class Encoder(WithHeads):
         self._check_head("sequence")
         if self.shape.heads_of.pooling == "late":
             return _mean(self.classifier(self.text(x)), mask)  # type: ignore[misc]
-        return self.classifier(self.pooled(x, mask))  # type: ignore[misc]
+        return self.classifier(self.pooled(x, mask))  # type: ignore[misc, no-any-return]
 
     def token_logits(self, x: mo.Tensor) -> mo.Tensor:
         return super().token_logits(self._read(x))
