@@ -16,7 +16,7 @@ from morpho.backends.driver.timed_code import EVENT_BYTES, WRAPPED, Kind, Record
 from morpho.runtime.trace.rings import Batch, Calibration, Rings, converter
 from morpho.tensor.jit.native.entries import entries
 
-AT = Distances(16, 24, 32, 40, 48, 56)
+AT = Distances(16, 24, 32, 40, 48, 56, 64, 72)
 
 
 def test_the_plain_driver_has_no_time_stamp() -> None:

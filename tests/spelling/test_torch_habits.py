@@ -6,13 +6,14 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-import torch
 
 import morpho as mo
 from morpho import nn
 from morpho.base.errors import ArgumentError, DTypeError
 from morpho.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence, unpad_sequence
 from morpho.tensor import eager
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: the extra `torch`")
 
 
 def test_data_is_the_tensor_without_its_gradient() -> None:
