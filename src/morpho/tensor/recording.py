@@ -153,8 +153,8 @@ class Recording:
         return known
 
     def _reaches(self, storage: Any) -> bool:
-        """Whether this recording is on the device of that memory, or can be from now on. Where it is not, `elsewhere`
-        begins one that is."""
+        """Whether this recording is on the device of that memory, or can be from now on. Where it is not,
+        `begin_elsewhere` begins one that is."""
         device = storage.device if isinstance(storage, OffHost) else ""
         if device == self.step.home:
             return True
@@ -921,8 +921,6 @@ def look(x: Any) -> None:
 def flush() -> None:
     """Compute what this thread has recorded and is still held, so that the recording holds no memory."""
     recording = local.recording
-    if recording is not None and recording.step.parent is not None:
-        recording.run()
     if recording is not None:
         recording.budget = recording.short = 0
         if recording.step.parent is not None:

@@ -81,9 +81,9 @@ def _values(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     line, ranks, count, total = _ranks(mask)
     grid = (-(-count // TILE),)
     arrays = [("ranks", int32, 1), ("mask", bool_, 1), ("values", x.dtype, 1), ("out", x.dtype, 1)]
-    made = record.apply(_selecting(tuple(arrays)), [ranks, line, reshape(x.node, (count,))], grid,
-                        [((count,), x.dtype)], "select_values")
-    return Tensor.of_node(made), total
+    values = record.apply(_selecting(tuple(arrays)), [ranks, line, reshape(x.node, (count,))], grid,
+                          [((count,), x.dtype)], "select_values")
+    return Tensor.of_node(values), total
 
 
 @lru_cache(maxsize=16)
@@ -94,9 +94,8 @@ def _selecting(arrays: tuple[tuple[str, DType, int], ...]) -> TileProgram:
 def _beginning(function: Any, *tensors: Tensor) -> Tensor:
     """The first elements of a line, as many as the function's other result says. The program has the room of all, so
     that it is the same for every number of them; that alone goes to the host."""
-    made = recording.apply(function, tensors) or function(*tensors)
-    realise(*made)
-    whole, total = made
+    whole, total = recording.apply(function, tensors) or function(*tensors)
+    realise(whole, total)
     evaluate.counts.syncs += 1
     buffer = whole.elements()
     return Tensor.of_buffer(Buffer(buffer.storage, buffer.address, (int(total.item()),), (1,), buffer.dtype,
