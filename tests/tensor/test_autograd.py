@@ -452,3 +452,14 @@ def test_without_gradients_a_computed_value_is_not_computed_again() -> None:
         z = y * 3
     del y
     assert z.tolist() == [6.0, 24.0] and len(calls) == 1
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_a_detached_tensor_is_a_leaf_of_its_own(record: bool) -> None:
+    with mo.settings(record=record):
+        x = mo.asarray([0.3])
+        y = x.detach()
+        y.requires_grad = True
+        mo.sum(mo.tanh(y) * x).backward()
+        np.testing.assert_allclose(y.grad.numpy(), (1 - np.tanh(0.3) ** 2) * 0.3, rtol=1e-5)
+        assert not x.requires_grad

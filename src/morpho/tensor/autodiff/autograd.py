@@ -137,7 +137,10 @@ def detach(tensor: Tensor) -> Tensor:
     made = recording.without_gradient(tensor)
     if made is not None:
         return made  # type: ignore[no-any-return]
-    return Tensor.of_node(detached(tensor.program()))
+    buffer = tensor.buffer() if tracing.current is None else None
+    if buffer is None or tracing.transformed or tracing.batched:
+        return Tensor.of_node(detached(tensor.program()))
+    return Tensor.of_buffer(buffer)  # another leaf: it may want a gradient of its own
 
 
 def register_hook(tensor: Tensor, hook: Hook) -> Callable[[], None]:
